@@ -1,0 +1,129 @@
+"""Learning: prioritized double Q-learning with n-step returns (Horgan et al. 2018, section 3)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from agents import value_losses
+from agents.agent import EnvironmentSpec, Sample, StepResult, Variables
+from agents.apex import items
+from agents.apex.config import ApexConfig
+from agents.apex.networks import DuelingNetwork
+
+
+def observations(
+    data: Mapping[str, tf.Tensor], spec: EnvironmentSpec, n_step: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the observations at the begin and at the end of each item's window.
+
+    Args:
+        data: A batch of items, as `items` describes them.
+        spec: The environment's specs.
+        n_step: n, the steps of a full window.
+
+    Returns:
+        Twice [B, ...]: uint8 stacks of frames, or float32.
+    """
+    row = data["row"]
+    if not spec.frame_stack:
+        size = items.observation_size(spec)
+        shape = [-1, *spec.observations.shape]
+        return tf.reshape(row[:, :size], shape), tf.reshape(row[:, size : 2 * size], shape)
+    stack = spec.observations.shape[0]
+    begin = n_step - tf.cast(row[:, items.STEPS], tf.int32)
+    indices = begin[:, None] + tf.range(stack)[None, :]
+    frames = data["frame"]
+    return tf.gather(frames, indices, batch_dims=1), frames[:, n_step:]
+
+
+class ApexLearner:
+    """Trains the Q-network on batches of items; implements `agents.agent.Learner`.
+
+    Attributes:
+        online: The network that is trained.
+        target: The network whose values are bootstrapped from.
+        optimizer: The optimizer with its moving averages.
+        steps: int64, the learner steps taken.
+    """
+
+    def __init__(self, config: ApexConfig, spec: EnvironmentSpec, seed: int):
+        """Makes the networks and the optimizer.
+
+        Args:
+            config: Ape-X's configuration.
+            spec: The environment's specs; actions must be discrete.
+            seed: Seeds the online network; the target network begins as its copy.
+        """
+        self._config = config
+        self._spec = spec
+        self.online = DuelingNetwork(spec, config.hidden_sizes, seed, name="online")
+        self.target = DuelingNetwork(spec, config.hidden_sizes, seed, name="target")
+        self.steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps")
+        self.optimizer = _make_optimizer(config)
+        self._update = tf.function(self._take_step, autograph=False)
+
+    def step(self, sample: Sample) -> StepResult:
+        """Takes one optimizer step and returns the items' new priorities, |delta| + epsilon."""
+        priorities, metrics = self._update(sample.probability, sample.table_size, dict(sample.data))
+        return StepResult(priorities, metrics, int(priorities.shape[0]))
+
+    def variables(self) -> Variables:
+        """Copies the online network's variables, in the order of `DuelingNetwork.parameters`."""
+        return [np.array(parameter.numpy()) for parameter in self.online.parameters]
+
+    def _take_step(
+        self, probability: tf.Tensor, table_size: tf.Tensor, data: Mapping[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
+        """Minimises mean_i w_i * delta_i^2 / 2 (Horgan et al. 2018, section 3.1) by one step."""
+        row = data["row"]
+        begin, end = observations(data, self._spec, self._config.n_step)
+        weights = value_losses.importance_weights(
+            probability, table_size, self._config.importance_exponent
+        )
+        q_t = self.target(end)
+        q_t_selector = self.online(end)
+        parameters = self.online.parameters
+        with tf.GradientTape() as tape:
+            q_tm1 = self.online(begin)
+            delta = value_losses.double_q_td_error(
+                q_tm1,
+                tf.cast(row[:, items.ACTION], tf.int32),
+                row[:, items.RETURN],
+                row[:, items.BOOTSTRAP],
+                q_t,
+                q_t_selector,
+            )
+            loss = tf.reduce_mean(weights * tf.square(delta)) / 2.0
+        gradients, norm = tf.clip_by_global_norm(
+            tape.gradient(loss, parameters), self._config.max_gradient_norm
+        )
+        self.optimizer.apply(gradients, parameters)
+        self.steps.assign_add(1)
+        due = tf.equal(self.steps % self._config.target_update_period, 0)
+        tf.cond(due, self._copy_to_target, tf.no_op)
+        error = tf.abs(delta)
+        metrics = {
+            "loss": loss,
+            "gradient_norm": norm,
+            "q_value": tf.reduce_mean(q_tm1),
+            "td_error": tf.reduce_mean(error),
+            "importance_weight": tf.reduce_mean(weights),
+        }
+        return error + self._config.priority_epsilon, metrics
+
+    def _copy_to_target(self) -> tf.Operation:
+        pairs = zip(self.target.parameters, self.online.parameters, strict=True)
+        return tf.group([target.assign(parameter) for target, parameter in pairs])
+
+
+def _make_optimizer(config: ApexConfig) -> snt.Optimizer:
+    if config.optimizer == "adam":
+        return snt.optimizers.Adam(config.learning_rate, epsilon=config.optimizer_epsilon)
+    return snt.optimizers.RMSProp(
+        config.learning_rate,
+        decay=config.rmsprop_decay,
+        epsilon=config.optimizer_epsilon,
+        centered=True,
+    )

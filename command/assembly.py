@@ -1,0 +1,172 @@
+"""From settings to what they name: agent, environment, program."""
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import launchpad as lp
+import psutil
+from absl import flags
+
+import usage
+from agents.agent import Agent, EnvironmentSpec
+from command import flags as flags_
+from command.settings import Settings
+from environments import registry
+from launchers.plan import check_mode
+from usage import UsageError
+
+AGENTS = {"apex": "agents.apex.agent:ApeX"}
+CONFIG_PREFIX = "config."
+
+
+@dataclasses.dataclass(frozen=True)
+class Assembly:
+    """What a launch will run, before its program is drawn.
+
+    Attributes:
+        name: Name of the program.
+        settings: The flags.
+        config: The agent's configuration, or None for a program of one's own.
+        solved_at: Return at which the environment counts as solved, or None.
+        draw: Draws the program.
+        preload: Modules that the program's processes should have loaded.
+    """
+
+    name: str
+    settings: Settings
+    config: Any
+    solved_at: Optional[float]
+    draw: Callable[[], lp.Program]
+    preload: Sequence[str]
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what was asked for as plain data, for `config.json`."""
+        config = None if self.config is None else dataclasses.asdict(self.config)
+        return {"settings": dataclasses.asdict(self.settings), "config": config}
+
+
+def read(arguments: Sequence[str]) -> tuple[Settings, flags.FlagValues]:
+    """Reads a launch's arguments as far as they do not depend on one another."""
+    values = flags.FlagValues()
+    flags_.define(values, Settings())
+    flags_.parse(values, arguments, known_only=True)
+    return flags_.collect(values, Settings()), values
+
+
+def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[str]) -> Assembly:
+    """Finds what `settings` name and checks that it fits together and into this machine.
+
+    Raises:
+        UsageError: Something does not exist or does not fit.
+    """
+    check_mode(settings.mode)
+    if settings.program is not None:
+        flags_.parse(values, arguments)
+        function = load_object("program", settings.program)
+        name = settings.program.rpartition(":")[2]
+        return Assembly(name, settings, None, None, lambda: _call(settings.program, function), ())
+    agent_class = load_object("agent", settings.agent, AGENTS)
+    environment = registry.load(settings.env)
+    preset = _preset(agent_class, settings)
+    flags_.define(values, preset, CONFIG_PREFIX)
+    flags_.parse(values, arguments)
+    config = flags_.collect(values, preset, CONFIG_PREFIX)
+    spec = EnvironmentSpec(environment.observations, environment.actions, environment.frame_stack)
+    agent: Agent = agent_class(config, spec)
+    check_memory(agent)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings.agent.rpartition(':')[2]}-{settings.env}")
+    return Assembly(
+        name,
+        settings,
+        config,
+        environment.solved_at,
+        lambda: _draw(name, agent, environment, settings),
+        (agent_class.__module__, *getattr(agent_class, "preload", ()), "nodes.replay_server"),
+    )
+
+
+def all_flags(settings: Settings, values: flags.FlagValues) -> flags.FlagValues:
+    """Returns `values` with the flags of the agent's configuration, as far as there is one."""
+    if settings.program is None:
+        agent_class = load_object("agent", settings.agent, AGENTS)
+        flags_.define(values, _preset(agent_class, settings), CONFIG_PREFIX)
+    return values
+
+
+def check_memory(agent: Agent) -> None:
+    """Checks that the agent's replay will fit into this machine's memory.
+
+    Raises:
+        UsageError: It will not.
+    """
+    table = agent.table
+    needed = table.max_size * table.bytes_per_item
+    available = psutil.virtual_memory().available
+    if needed > available:
+        raise UsageError(
+            f"A replay of {table.max_size:,} items of about {table.bytes_per_item:,} bytes needs "
+            f"{needed / 2**30:.1f} GiB, but {available / 2**30:.1f} GiB are free: make it smaller."
+        )
+
+
+def load_object(kind: str, name: str, known: Optional[dict[str, str]] = None) -> Any:
+    """Returns what `package.module:attribute` names, or one of `known` by its short name.
+
+    Raises:
+        UsageError: There is no such thing.
+    """
+    path = (known or {}).get(name, name)
+    module_name, colon, attribute = path.partition(":")
+    if not colon:
+        raise usage.unknown(kind, name, [*(known or {}), "package.module:attribute"])
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise UsageError(
+            f"The {kind} {name!r} is in no module that can be imported: there is no "
+            f"{error.name!r} here or among the installed packages."
+        ) from None
+    if not hasattr(module, attribute):
+        public = [entry for entry in vars(module) if not entry.startswith("_")]
+        raise usage.unknown(f"{kind} in {module_name}", attribute, public)
+    return getattr(module, attribute)
+
+
+def _preset(agent_class: Any, settings: Settings) -> Any:
+    presets = agent_class.presets()
+    name = settings.preset or ("paper" if settings.env.startswith("atari:") else "small")
+    if name not in presets:
+        raise usage.unknown("preset", name, presets)
+    return presets[name]
+
+
+def _draw(
+    name: str, agent: Agent, environment: registry.Environment, settings: Settings
+) -> lp.Program:
+    from programs import replay_program
+
+    return replay_program.make_program(
+        name,
+        agent,
+        environment.make,
+        replay_program.ReplayOptions(
+            num_actors=settings.num_actors,
+            envs_per_actor=settings.envs_per_actor,
+            replay_shards=settings.replay_shards,
+            max_steps=settings.max_steps,
+            solved_at=environment.solved_at if settings.stop_when_solved else None,
+            seed=settings.seed,
+        ),
+    )
+
+
+def _call(name: Optional[str], function: Callable[[], Any]) -> lp.Program:
+    program = function()
+    if not isinstance(program, lp.Program):
+        raise UsageError(f"{name} returned a {type(program).__name__}, not a launchpad.Program.")
+    return program

@@ -1,0 +1,120 @@
+"""Dataclasses as command-line flags: one flag a field, typed by the field's annotation."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, Union
+
+from absl import flags
+from rich.console import Console
+from rich.table import Table
+
+import usage
+from usage import UsageError
+
+T = TypeVar("T")
+
+DESCRIPTION = "description"
+"""Key of a field's metadata under which its help stands."""
+
+
+class _OrNone(flags.ArgumentParser, Generic[T]):
+    """Parses what another parser does, and `none`."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+        self.syntactic_help = f"{parser.syntactic_help} or none".strip()
+
+    def parse(self, argument: Any) -> Any:
+        if argument is None or str(argument).lower() == "none":
+            return None
+        return self._parser.parse(argument)
+
+    def flag_type(self) -> str:
+        return f"{self._parser.flag_type()} or none"
+
+
+class _Integers(flags.ArgumentParser):
+    """Parses `64,64` and `(64, 64)`."""
+
+    def parse(self, argument: Any) -> tuple[int, ...]:
+        if isinstance(argument, tuple):
+            return argument
+        parts = argument.strip("()").split(",")
+        try:
+            return tuple(int(part) for part in parts if part.strip())
+        except ValueError:
+            raise ValueError("integers are wanted, with commas between them") from None
+
+    def flag_type(self) -> str:
+        return "integers"
+
+
+_PARSERS: dict[Any, Callable[[], Any]] = {
+    int: flags.IntegerParser,
+    float: flags.FloatParser,
+    str: flags.ArgumentParser,
+    bool: flags.BooleanParser,
+    tuple[int, ...]: _Integers,
+}
+
+
+def define(values: flags.FlagValues, defaults: Any, prefix: str = "") -> None:
+    """Defines a flag on `values` for each field of the dataclass instance `defaults`."""
+    hints = typing.get_type_hints(type(defaults))
+    for field in dataclasses.fields(defaults):
+        name, default = prefix + field.name, getattr(defaults, field.name)
+        description = field.metadata.get(DESCRIPTION, "")
+        if hints[field.name] is bool:
+            flags.DEFINE_bool(name, default, description, flag_values=values)
+        else:
+            flags.DEFINE(_parser(hints[field.name]), name, default, description, flag_values=values)
+
+
+def collect(values: flags.FlagValues, defaults: T, prefix: str = "") -> T:
+    """Returns `defaults` with the flags' values in its fields."""
+    names = [field.name for field in dataclasses.fields(defaults)]  # type: ignore[arg-type]
+    found = {name: values[prefix + name].value for name in names}
+    return dataclasses.replace(defaults, **found)  # type: ignore[type-var]
+
+
+def parse(values: flags.FlagValues, arguments: Sequence[str], known_only: bool = False) -> None:
+    """Parses a command's arguments, without the command itself.
+
+    Args:
+        values: Takes the values.
+        arguments: The arguments.
+        known_only: Whether flags that are not defined are left alone.
+
+    Raises:
+        UsageError: A flag does not exist or does not take its value, or an argument is no flag.
+    """
+    values.unparse_flags()
+    try:
+        rest = values(["launch.py", *arguments], known_only=known_only)
+    except flags.UnrecognizedFlagError as error:
+        raise usage.unknown("flag", error.flagname, values) from None
+    except flags.Error as error:
+        raise UsageError(f"{str(error).rstrip('.')}.") from None
+    if rest[1:] and not known_only:
+        raise UsageError(f"{rest[1]!r} is not a flag: flags look like --name=value.")
+
+
+def show_help(console: Console, values: flags.FlagValues, description: str) -> None:
+    """Prints every flag with its type, default and description."""
+    console.print(description, highlight=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name in values:
+        flag = values[name]
+        label = f"--\\[no]{name}" if flag.boolean else f"--{name}"
+        default = "" if flag.default is None else f"[dim](default {flag.default})[/dim]"
+        table.add_row(label, f"{flag.help} {default}".strip())
+    console.print(table)
+
+
+def _parser(hint: Any) -> Any:
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
+        return _OrNone(_parser(inner))
+    return _PARSERS[hint]()

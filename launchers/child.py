@@ -1,0 +1,122 @@
+"""The process of one replica, from its fork to its end."""
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, Optional
+
+import cloudpickle
+import setproctitle
+from absl import logging
+from launchpad import context
+
+from launchers.runtime import NodeRuntime, launchpad_host
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ChildConfig:
+    """What a replica's process must know besides its node.
+
+    Attributes:
+        name: The replica's name.
+        title: What `ps` shows.
+        run_directory: Where the run's files go.
+        log: Where the process's output goes.
+        gpus: GPUs of its own, by name.
+        ports: Where the node listens, or None where it says itself when it is running.
+    """
+
+    name: str
+    title: str
+    run_directory: Optional[str]
+    log: str
+    gpus: tuple[str, ...]
+    ports: Optional[tuple[int, ...]]
+
+
+class _PipePost:
+    """Tells the launcher, through the pipe that both hold."""
+
+    def __init__(self, pipe: "Connection[Any, Any]") -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def send(self, *message: Any) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            self._pipe.send(message)
+
+    def running(self) -> None:
+        self.send("running")
+
+    def stop_program(self, outcome: str, reason: str) -> None:
+        self.send("stop_program", outcome, reason)
+
+
+def main(config: ChildConfig, payload: bytes, pipe: "Connection[Any, Any]") -> None:
+    """Runs the replica that `payload` holds, and exits the process.
+
+    The process ends when its launcher does, however that happens: the kernel kills it with the
+    process that forked it, and a pipe without a launcher at its other end ends it too.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    post = _PipePost(pipe)
+    runtime = NodeRuntime(config.name, config.run_directory, post)
+    signal.signal(signal.SIGTERM, lambda *_: runtime.stop())
+    threading.Thread(target=_listen, args=(pipe, runtime, post), daemon=True).start()
+    try:
+        _take_over_process(config)
+        with launchpad_host():
+            error = runtime.execute(
+                cloudpickle.loads(payload),
+                context.LaunchType.LOCAL_MULTI_PROCESSING,
+                config.ports,
+            )
+    except BaseException:
+        error = traceback.format_exc()
+    if error:
+        print(error, file=sys.stderr)
+    post.send("ended", error)
+    _exit(1 if error else 0)
+
+
+def _take_over_process(config: ChildConfig) -> None:
+    setproctitle.setproctitle(config.title)
+    file = os.open(config.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(config.gpus)
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+
+
+def _listen(pipe: "Connection[Any, Any]", runtime: NodeRuntime, post: _PipePost) -> None:
+    try:
+        pipe.recv()
+    except (EOFError, OSError):
+        _exit(1)
+    if not runtime.running:  # There is nothing yet that could be lost.
+        post.send("ended", None)
+        _exit(0)
+    runtime.stop()
+    with contextlib.suppress(EOFError, OSError):
+        pipe.recv()
+    _exit(1)
+
+
+def _exit(status: int) -> None:
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,249 @@
+"""Runs replicas in processes of this machine, forked from one that has loaded what is heavy."""
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickletools
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Optional
+
+import cloudpickle
+
+from launchers import child
+from launchers import events as ev
+from launchers.plan import Plan, Replica
+from launchers.ports import ReservedPort
+
+_ALWAYS_PRELOADED = ("launchers.child", "courier")
+
+
+class ForkServer:
+    """The one process that all replicas of this process's runs are forked from.
+
+    It is Python's own fork server, of which a process has one. It loads the modules that its first
+    user names, and is there for all later runs; when one of them needs packages of which it has
+    nothing, and no other run goes on, it is replaced.
+    """
+
+    _lock = threading.Lock()
+    _loaded: frozenset[str] = frozenset()
+    _users = 0
+
+    @classmethod
+    def start(cls, modules: Iterable[str], log: Optional[str] = None) -> None:
+        """Starts loading `modules` in the background, unless the fork server has them already.
+
+        Args:
+            modules: What replicas will need; one that cannot be imported is left to the replicas.
+            log: Where what the modules print goes.
+        """
+        wanted = cls._loaded.union(_ALWAYS_PRELOADED, modules)
+        with cls._lock:
+            if _packages(wanted) != _packages(cls._loaded) and cls._users == 0:
+                cls.kill()
+                context = multiprocessing.get_context("forkserver")
+                context.set_forkserver_preload(sorted(wanted))
+                cls._loaded = wanted
+            with _output_to(log):
+                forkserver.ensure_running()
+
+    @classmethod
+    @contextlib.contextmanager
+    def used(cls) -> Iterator[None]:
+        """Keeps the fork server from being replaced."""
+        with cls._lock:
+            cls._users += 1
+        try:
+            yield
+        finally:
+            with cls._lock:
+                cls._users -= 1
+
+    @classmethod
+    def kill(cls) -> None:
+        """Ends the fork server and with it all that it has forked."""
+        server: Any = forkserver._forkserver
+        if server._forkserver_pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(server._forkserver_pid, signal.SIGKILL)
+            server._stop()
+        cls._loaded = frozenset()
+
+
+@contextlib.contextmanager
+def _output_to(path: Optional[str]) -> Iterator[None]:
+    """Sends this process's output to a file, for a process started meanwhile to inherit."""
+    if path is None:
+        yield
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        for descriptor in (*kept, file):
+            os.close(descriptor)
+
+
+class ProcessBackend:
+    """Runs each replica in a process of its own."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        ports: dict[str, list[ReservedPort]],
+        events: "queue.SimpleQueue[ev.Event]",
+        run_directory: str,
+    ) -> None:
+        """Pickles every node and starts the fork server.
+
+        Args:
+            plan: What will run.
+            ports: Where each replica listens.
+            events: Where to tell the supervisor.
+            run_directory: Where the run's files go.
+        """
+        self._plan = plan
+        self._ports = ports
+        self._events = events
+        self._run_directory = run_directory
+        self._payloads = {
+            name: cloudpickle.dumps(replica.node.function)
+            for name, replica in plan.replicas.items()
+        }
+        self._processes: dict[str, ForkServerProcess] = {}
+        self._pipes: dict[str, Any] = {}
+        self._cancelled: set[str] = set()
+        self._lock = threading.Lock()
+        self._reaping = threading.Lock()  # `Process.start` looks at all processes' exits, as we do
+        self._to_start: queue.SimpleQueue[Optional[Replica]] = queue.SimpleQueue()
+        modules = [
+            *(module for payload in self._payloads.values() for module in _modules_in(payload)),
+            *(name for replica in plan.replicas.values() for name in replica.traits.preload),
+        ]
+        ForkServer.start(modules, os.path.join(run_directory, "logs", "forkserver.log"))
+        self._exit = contextlib.ExitStack()
+        self._exit.enter_context(ForkServer.used())
+        self._starter = threading.Thread(target=self._start_all, name="starter", daemon=True)
+        self._starter.start()
+
+    def start(self, replica: Replica) -> None:
+        """Has the replica started once those before it are."""
+        self._to_start.put(replica)
+
+    def stop(self, name: str) -> None:
+        """Asks the replica to stop; one that has no process yet never gets one."""
+        with self._lock:
+            if name not in self._pipes:
+                self._cancelled.add(name)
+                self._events.put(ev.Ended(name, None))
+                return
+        with contextlib.suppress(OSError):
+            self._pipes[name].send("stop")
+
+    def kill(self, name: str) -> None:
+        """Kills the replica's process."""
+        self._processes[name].kill()
+
+    def close(self) -> None:
+        """Ends the back end's own thread and lets go of the fork server."""
+        self._to_start.put(None)
+        self._exit.close()
+
+    def _start_all(self) -> None:
+        while (replica := self._to_start.get()) is not None:
+            with self._lock:
+                if replica.name in self._cancelled:
+                    continue
+            try:
+                self._start(replica)
+            except Exception as error:
+                self._events.put(ev.Ended(replica.name, f"Its process did not start: {error!r}"))
+
+    def _start(self, replica: Replica) -> None:
+        name = replica.name
+        reports = replica.traits.reports_running
+        config = child.ChildConfig(
+            name=name,
+            title=f"launchgraph {self._plan.program} {name}",
+            run_directory=self._run_directory,
+            log=os.path.join(self._run_directory, "logs", f"{name.replace('/', '-')}.log"),
+            gpus=replica.gpus,
+            ports=None if reports else tuple(port.port for port in self._ports[name]),
+        )
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context("forkserver").Process(
+            target=child.main, args=(config, self._payloads[name], theirs)
+        )
+        with self._reaping:
+            process.start()
+        theirs.close()
+        with self._lock:
+            self._processes[name] = process
+            self._pipes[name] = ours
+            cancelled = name in self._cancelled
+        if cancelled:
+            process.kill()
+            return
+        self._events.put(ev.Starting(name))
+        threading.Thread(target=self._follow, args=(name,), name=name, daemon=True).start()
+
+    def _follow(self, name: str) -> None:
+        """Passes on what a replica tells, until its process is gone."""
+        error: Optional[str] = None
+        told_end = False
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                message = self._pipes[name].recv()
+                if message[0] == "running":
+                    self._events.put(ev.Running(name))
+                elif message[0] == "stop_program":
+                    self._events.put(ev.StopProgram(*message[1:]))
+                else:
+                    told_end, error = True, message[1]
+        multiprocessing.connection.wait([self._processes[name].sentinel])
+        with self._reaping:
+            self._processes[name].join()
+        self._pipes[name].close()
+        if not told_end:
+            error = _describe_exit(self._processes[name].exitcode)
+        self._events.put(ev.Ended(name, error))
+
+
+def _packages(modules: Iterable[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules}
+
+
+def _describe_exit(code: Optional[int]) -> Optional[str]:
+    if code == 0:
+        return None
+    if code is not None and code < 0:
+        return f"Its process was ended by {signal.Signals(-code).name}"
+    return f"Its process exited with status {code}"
+
+
+def _modules_in(payload: bytes) -> list[str]:
+    """Returns those of the modules loaded here that unpickling `payload` imports."""
+    strings: list[str] = []
+    modules = []
+    for opcode, argument, _ in pickletools.genops(payload):
+        if opcode.name == "STACK_GLOBAL":
+            modules += strings[-2:-1]
+        elif opcode.name == "GLOBAL":
+            modules.append(str(argument).split(" ")[0])
+        elif isinstance(argument, str):
+            strings.append(argument)
+    return [module for module in modules if module in sys.modules]

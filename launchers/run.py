@@ -1,0 +1,187 @@
+"""Launches a program, and lets whoever launched it wait for it, stop it and look at it."""
+
+import queue
+import tempfile
+import threading
+import time
+from types import TracebackType
+from typing import Optional, Union
+
+import launchpad as lp
+from launchpad import context
+
+from launchers import events as ev
+from launchers.directory import PLAN_FILE, STATUS_FILE, RunDirectory
+from launchers.layout import Layout
+from launchers.plan import THREAD_MODES, Plan, make_plan
+from launchers.ports import ReservedPort
+from launchers.processes import ProcessBackend
+from launchers.supervisor import Backend, ReplicaStatus, Result, Supervisor
+from launchers.threads import ThreadBackend
+
+STOP_SECONDS = 10.0
+"""How long a program that is asked to stop may take, unless told; Launchpad's own notice."""
+
+
+class RunFailed(RuntimeError):
+    """A node failed and its policy ended the program."""
+
+
+class Run:
+    """A launched program."""
+
+    def __init__(self, plan: Plan, directory: Optional[RunDirectory]) -> None:
+        """Starts the program; use `launch`."""
+        self.plan = plan
+        self._directory = directory
+        self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        self._ports = _connect(plan)
+        self._supervisor = Supervisor(plan, self._backend(), self._events, self._write_status)
+        self._result: Optional[Result] = None
+        self._error: Optional[BaseException] = None
+        self._ended = threading.Event()
+        threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
+
+    @property
+    def directory(self) -> Optional[str]:
+        """The directory of the run's files, or None where there is none."""
+        return self._directory.path if self._directory else None
+
+    @property
+    def status(self) -> dict[str, ReplicaStatus]:
+        """Every replica's status, by name."""
+        return dict(self._supervisor.status)
+
+    def wait_until_running(self, timeout: Optional[float] = None) -> None:
+        """Waits until every replica is running.
+
+        Raises:
+            TimeoutError: They were not, within `timeout` seconds.
+            RunFailed: The program ended before.
+        """
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while not self._supervisor.all_running.wait(0.05):
+            if self._ended.is_set():
+                raise RunFailed("The program ended before all of its nodes were running.")
+            if time.monotonic() > deadline:
+                waiting = [n for n, s in self.status.items() if s.state in ("pending", "starting")]
+                raise TimeoutError(f"Not running after {timeout} s: {', '.join(waiting)}.")
+
+    def wait(self, timeout: Optional[float] = None) -> Optional[Result]:
+        """Waits for the program's end and returns how it ended, or None after `timeout` seconds."""
+        if not self._ended.wait(timeout):
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def stop(
+        self,
+        outcome: str = "stopped",
+        reason: str = "the launcher was asked to stop",
+        seconds: float = STOP_SECONDS,
+    ) -> None:
+        """Asks the program to end and returns at once; `wait` has the result.
+
+        Args:
+            outcome: What the result will say, unless the program is ending already.
+            reason: Likewise.
+            seconds: How long all nodes together may take; what still runs then is ended.
+        """
+        self._events.put(ev.StopProgram(outcome, reason, seconds))
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        """Stops the program.
+
+        Raises:
+            RunFailed: A node failed, and nothing else is being raised.
+        """
+        self.stop()
+        result = self.wait()
+        if error is None and result is not None and result.outcome == "failed":
+            raise RunFailed(
+                "\n".join(f"Node {name}: {why}" for name, why in result.failures.items())
+            )
+
+    def _backend(self) -> Backend:
+        if self.plan.mode in THREAD_MODES:
+            return ThreadBackend(self.plan, self._ports, self._events, self.directory)
+        assert self.directory is not None
+        return ProcessBackend(self.plan, self._ports, self._events, self.directory)
+
+    def _supervise(self) -> None:
+        try:
+            self._result = self._supervisor.run()
+        except BaseException as error:
+            self._error = error
+        finally:
+            for ports in self._ports.values():
+                for port in ports:
+                    port.close()
+            self._ended.set()
+
+    def _write_status(self) -> None:
+        if self._directory is None:
+            return
+        status = {name: vars(status) for name, status in self.status.items()}
+        try:
+            self._directory.write(STATUS_FILE, status)
+        except OSError as error:  # A full disk does not end a run.
+            print(f"{STATUS_FILE} was not written: {error}")
+
+
+def launch(
+    program: lp.Program,
+    mode: str,
+    layout: Optional[Layout] = None,
+    run_directory: Union[str, RunDirectory, None] = None,
+) -> Run:
+    """Launches a program and returns at once.
+
+    Args:
+        program: Any Launchpad program.
+        mode: `test_mt` and `local_mt` run the nodes in threads of this process, `local_mp` in
+            processes of this machine. In `test_mt` every node must pickle, too.
+        layout: What each group gets.
+        run_directory: Where the run's files go. Processes get one below the system's temporary
+            directory unless told; threads print where others do.
+
+    Raises:
+        UsageError: The program, the layout and the mode do not fit, or the directory cannot be
+            used. Nothing was started.
+    """
+    plan = make_plan(program, mode, layout)
+    if run_directory is None and mode not in THREAD_MODES:
+        run_directory = tempfile.mkdtemp(prefix=f"launchgraph-{program.name}-")
+    directory = RunDirectory(run_directory) if isinstance(run_directory, str) else run_directory
+    if directory is not None:
+        directory.write(PLAN_FILE, plan.describe())
+    return Run(plan, directory)
+
+
+def _connect(plan: Plan) -> dict[str, list[ReservedPort]]:
+    """Gives every node its addresses, and tells every handle where it is going."""
+    launch_type = (
+        context.LaunchType.LOCAL_MULTI_THREADING
+        if plan.mode in THREAD_MODES
+        else context.LaunchType.LOCAL_MULTI_PROCESSING
+    )
+    for replica in plan.replicas.values():
+        replica.node._launch_context.initialize(launch_type, None, None)
+        for handle in replica.node.input_handles:
+            handle.connect(replica.node, replica.group)
+    ports: dict[str, list[ReservedPort]] = {}
+    for name, replica in plan.replicas.items():
+        ports[name] = []
+        for address in replica.node.addresses:
+            ports[name].append(ReservedPort())
+            address.bind(ports[name][-1])
+    return ports

@@ -1,0 +1,188 @@
+"""What a running node sees of its launcher: our contract, and Launchpad's worker manager.
+
+This is the one place that reaches into Launchpad 0.5.0's process-wide state. Launchpad's own
+manager serves one program a process and installs signal handlers; this one serves one node.
+"""
+
+import collections
+import contextlib
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Optional, Protocol
+
+from absl import flags
+from launchpad import context
+from launchpad.launch import worker_manager
+
+_PROBE_PERIOD_SECONDS = 0.02
+
+
+class Post(Protocol):
+    """Takes what a node tells its launcher; safe to call from every thread."""
+
+    def running(self) -> None:
+        """The node is running."""
+
+    def stop_program(self, outcome: str, reason: str) -> None:
+        """The node asks for the end of the program."""
+
+
+class NodeRuntime(worker_manager.WorkerManager):
+    """The runtime of one node, in the process or thread where it runs."""
+
+    def __init__(self, name: str, run_directory: Optional[str], post: Post) -> None:
+        self.name = name
+        self.run_directory = run_directory
+        self._post = post
+        self._running = threading.Event()
+        self._stop_handlers: list[Callable[[], None]] = []
+        # What Launchpad's manager has; its constructor would claim the process's signals.
+        self._mutex = threading.Lock()
+        self._termination_notice_secs = -1
+        self._active_workers: dict[str, list[Any]] = collections.defaultdict(list)
+        self._workers_count: dict[str, int] = collections.defaultdict(int)
+        self._first_failure = None
+        self._stop_counter = 0
+        self._stop_event = threading.Event()
+
+    def __del__(self) -> None:
+        """Leaves the process's signals alone, which Launchpad's manager would not."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the node has been asked to stop."""
+        return self._stop_event.is_set()
+
+    @property
+    def running(self) -> bool:
+        """Whether the node has said that it is running."""
+        return self._running.is_set()
+
+    def report_running(self) -> None:
+        """Says that the node is constructed, serving and at work."""
+        if not self._running.is_set():
+            self._running.set()
+            self._post.running()
+
+    def request_stop(self, outcome: str, reason: str) -> None:
+        """Asks for the end of the program."""
+        self._post.stop_program(outcome, reason)
+
+    def stop(self) -> None:
+        """Asks the node to stop; called by the launcher."""
+        self._stop_counter += 1
+        self._stop_event.set()
+        for handler in self._stop_handlers[:]:
+            try:
+                handler()
+            except Exception:  # A node's own handler must not keep the others from stopping.
+                traceback.print_exc()
+
+    def add_stop_handler(self, handler: Callable[[], None]) -> None:
+        """Calls `handler` once the node is asked to stop, at once if it was already."""
+        self._stop_handlers.append(handler)
+        if self.stopping:
+            handler()
+
+    def remove_stop_handler(self, handler: Callable[[], None]) -> None:
+        """Forgets `handler`."""
+        with contextlib.suppress(ValueError):
+            self._stop_handlers.remove(handler)
+
+    def _stop(self) -> None:  # Launchpad: a colocated part failed.
+        self.stop()
+
+    def _disable_alarm(self) -> None:  # Launchpad: all colocated parts have ended.
+        pass
+
+    def execute(
+        self,
+        function: Callable[[], Any],
+        launch_type: context.LaunchType,
+        ports: Optional[Sequence[int]],
+    ) -> Optional[str]:
+        """Runs a node's function in this thread, until it ends.
+
+        Args:
+            function: The node's `function`, bound to its node.
+            launch_type: What the node sees as its launch type.
+            ports: Where it listens; it is running once they accept connections. None where the
+                node itself says when it is running.
+
+        Returns:
+            None if it ended well, else the traceback or what stands for it.
+        """
+        worker_manager._WORKER_MANAGERS.manager = self
+        node = getattr(function, "__self__", None)
+        if node is not None:
+            node._launch_context.initialize(
+                launch_type, self, lambda: self.request_stop("stopped", f"{self.name} called stop")
+            )
+        if ports is not None:
+            threading.Thread(target=self._probe, args=(ports,), name="probe", daemon=True).start()
+        try:
+            function()
+        except SystemExit as exit_:
+            if exit_.code and not self.stopping:
+                return f"SystemExit: the node exited with status {exit_.code}"
+        except BaseException:
+            return traceback.format_exc()
+        return None
+
+    def _probe(self, ports: Sequence[int]) -> None:
+        for port in ports:
+            while not self._stop_event.wait(_PROBE_PERIOD_SECONDS):
+                with contextlib.suppress(OSError):
+                    socket.create_connection(("localhost", port), timeout=1.0).close()
+                    break
+        if not self.stopping:
+            self.report_running()
+
+
+class _StopHandlers:
+    """Stands where Launchpad keeps its process-wide stop handlers: gives each node its own."""
+
+    def add(self, handler: Callable[[], None]) -> None:
+        worker_manager.get_worker_manager().add_stop_handler(handler)
+
+    def remove(self, handler: Callable[[], None]) -> None:
+        worker_manager.get_worker_manager().remove_stop_handler(handler)
+
+
+class _Host:
+    """Counts who hosts nodes in this process; Launchpad's own state comes back after the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before: Optional[dict[int, Any]] = None
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Makes this process fit to run nodes: Launchpad finds its flags and stop handlers."""
+        if not flags.FLAGS.is_parsed():
+            flags.FLAGS.mark_as_parsed()
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._before = worker_manager._SIGNAL_HANDLERS
+                worker_manager._SIGNAL_HANDLERS = {
+                    signal.SIGTERM: set(),
+                    signal.SIGQUIT: set(),
+                    signal.SIGINT: set(),
+                    signal.SIGALRM: set(),
+                    signal.SIGUSR1: _StopHandlers(),
+                }
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    worker_manager._SIGNAL_HANDLERS = self._before
+
+
+launchpad_host = _Host()

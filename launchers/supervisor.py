@@ -1,0 +1,202 @@
+"""Follows every replica's state, applies policies, and ends the program in order."""
+
+import collections
+import dataclasses
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, Optional, Protocol
+
+from launchers.events import Ended, Event, Running, Starting, StopProgram
+from launchers.plan import Plan, Replica, stop_wave
+
+State = Literal["pending", "starting", "running", "finished", "failed", "stopped"]
+ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
+
+_KILLED_SECONDS = 1.0
+"""How long a killed replica may take to be gone before it is left behind."""
+
+
+class Backend(Protocol):
+    """Runs replicas somewhere and tells the supervisor's queue of events about them."""
+
+    def start(self, replica: Replica) -> None:
+        """Begins to start a replica; returns at once."""
+
+    def stop(self, name: str) -> None:
+        """Asks a replica to stop; returns at once."""
+
+    def kill(self, name: str) -> None:
+        """Ends a replica without asking; returns at once."""
+
+    def close(self) -> None:
+        """Frees what the back end holds, once every replica has ended."""
+
+
+@dataclasses.dataclass
+class ReplicaStatus:
+    """A replica's state and how it came to it.
+
+    Attributes:
+        state: Its state.
+        since: When the state began, in seconds since the epoch.
+        error: Why it failed, or None.
+        forced: Why it did not stop when it was asked, or None.
+    """
+
+    state: State = "pending"
+    since: float = dataclasses.field(default_factory=time.time)
+    error: Optional[str] = None
+    forced: Optional[str] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How a program ended.
+
+    Attributes:
+        outcome: `solved`, `finished`, `stopped` or `failed`.
+        reason: One sentence for the person who started it.
+        failures: Why replicas failed, by name, in the order in which they did.
+        forced: Replicas that did not stop when they were asked, and what became of them.
+    """
+
+    outcome: str
+    reason: str
+    failures: Mapping[str, str]
+    forced: Mapping[str, str]
+
+
+class Supervisor:
+    """Runs a plan on a back end until every replica has ended."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        backend: Backend,
+        events: "queue.SimpleQueue[Event]",
+        on_change: Callable[[], None],
+    ) -> None:
+        """Initializes the supervisor.
+
+        Args:
+            plan: What to run.
+            backend: Runs it.
+            events: Where the back end, and whoever wants the program to end, put events.
+            on_change: Called when a replica's state has changed.
+        """
+        self._plan = plan
+        self._backend = backend
+        self._events = events
+        self._on_change = on_change
+        self.status = {name: ReplicaStatus() for name in plan.replicas}
+        self.all_running = threading.Event()
+        self._end: Optional[StopProgram] = None
+        self._failed = False
+        self._failures: dict[str, str] = {}
+        self._asked: dict[str, float] = collections.OrderedDict()
+        self._killed: dict[str, float] = {}
+        self._everything_by = float("inf")
+
+    def run(self) -> Result:
+        """Starts every replica, supervises them, and returns how the program ended."""
+        for replica in self._plan.replicas.values():
+            self._backend.start(replica)
+        while self._alive():
+            try:
+                self._handle(self._events.get(timeout=self._seconds_to_next_deadline()))
+            except queue.Empty:
+                self._enforce_deadlines()
+            if self._end is not None:
+                self._ask_next_wave()
+        self._backend.close()
+        return self._result()
+
+    def _alive(self) -> dict[str, frozenset[str]]:
+        """Returns the holders of every replica that has not ended."""
+        return {
+            name: self._plan.replicas[name].holders
+            for name, status in self.status.items()
+            if status.state not in ENDED
+        }
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, StopProgram):
+            self._begin_stop(event)
+        elif self.status[event.replica].state in ENDED:
+            return
+        elif isinstance(event, Starting):
+            self._change(event.replica, "starting")
+        elif isinstance(event, Running):
+            self._change(event.replica, "running")
+            if all(status.state == "running" for status in self.status.values()):
+                self.all_running.set()
+        elif isinstance(event, Ended):
+            self._handle_end(event)
+
+    def _handle_end(self, event: Ended) -> None:
+        if self._end is not None:
+            self._change(event.replica, "stopped")
+        elif event.error is None:
+            self._change(event.replica, "finished")
+        else:
+            self.status[event.replica].error = event.error
+            self._failures[event.replica] = event.error
+            self._change(event.replica, "failed")
+            if self._plan.replicas[event.replica].traits.on_failure == "stop":
+                self._failed = True
+                self._begin_stop(StopProgram("failed", f"{event.replica} failed"))
+
+    def _begin_stop(self, request: StopProgram) -> None:
+        if self._end is None:
+            self._end = request
+        if request.seconds is not None:
+            self._everything_by = min(self._everything_by, time.monotonic() + request.seconds)
+
+    def _ask_next_wave(self) -> None:
+        alive = self._alive()
+        for name in stop_wave(alive) if alive else ():
+            if name not in self._asked:
+                seconds = self._plan.replicas[name].traits.stop_seconds
+                self._asked[name] = time.monotonic() + seconds
+                self._backend.stop(name)
+
+    def _seconds_to_next_deadline(self) -> Optional[float]:
+        alive = self._alive()
+        deadlines = [self._deadline(name) for name in alive]
+        nearest = min(deadlines)
+        return None if nearest == float("inf") else max(0.0, nearest - time.monotonic())
+
+    def _deadline(self, name: str) -> float:
+        if name in self._killed:
+            return self._killed[name]
+        return min(self._asked.get(name, float("inf")), self._everything_by)
+
+    def _enforce_deadlines(self) -> None:
+        now = time.monotonic()
+        for name in self._alive():
+            if self._deadline(name) > now:
+                continue
+            if name in self._killed:
+                self.status[name].forced = "did not stop, and could not be ended: it is left behind"
+                self._change(name, "stopped")
+            else:
+                self._killed[name] = now + _KILLED_SECONDS
+                self.status[name].forced = "did not stop in time and was ended"
+                self._backend.kill(name)
+
+    def _change(self, name: str, state: State) -> None:
+        status = self.status[name]
+        status.state = state
+        status.since = time.time()
+        self._on_change()
+
+    def _result(self) -> Result:
+        end = self._end or StopProgram("finished", "every node has finished")
+        return Result(
+            outcome="failed" if self._failed else end.outcome,
+            reason=end.reason,
+            failures=dict(self._failures),
+            forced={name: status.forced for name, status in self.status.items() if status.forced},
+        )

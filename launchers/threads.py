@@ -1,0 +1,151 @@
+"""Runs replicas in threads of this process."""
+
+import contextlib
+import ctypes
+import os
+import queue
+import sys
+import threading
+from typing import Optional, TextIO
+
+from launchpad import context
+
+from launchers import events as ev
+from launchers.plan import Plan, Replica
+from launchers.ports import ReservedPort
+from launchers.runtime import NodeRuntime, launchpad_host
+
+
+class ThreadBackend:
+    """Runs each replica in a thread of its own."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        ports: dict[str, list[ReservedPort]],
+        events: "queue.SimpleQueue[ev.Event]",
+        run_directory: Optional[str],
+    ) -> None:
+        """Initializes the back end.
+
+        Args:
+            plan: What will run.
+            ports: Where each replica listens.
+            events: Where to tell the supervisor.
+            run_directory: Where the run's files go; without it, nodes print where others do.
+        """
+        self._launch_type = (
+            context.LaunchType.TEST_MULTI_THREADING
+            if plan.mode == "test_mt"
+            else context.LaunchType.LOCAL_MULTI_THREADING
+        )
+        self._ports = ports
+        self._events = events
+        self._run_directory = run_directory
+        self._threads: dict[str, threading.Thread] = {}
+        self._runtimes: dict[str, NodeRuntime] = {}
+        self._exit = contextlib.ExitStack()
+        self._exit.enter_context(launchpad_host())
+        self._output = _ThreadOutput(run_directory) if run_directory else None
+        if self._output is not None:
+            self._exit.enter_context(self._output)
+
+    def start(self, replica: Replica) -> None:
+        """Starts the replica's thread."""
+        name = replica.name
+        post = _Post(name, self._events)
+        self._runtimes[name] = NodeRuntime(name, self._run_directory, post)
+        self._threads[name] = threading.Thread(
+            target=self._run, args=(replica,), name=name, daemon=True
+        )
+        self._events.put(ev.Starting(name))
+        self._threads[name].start()
+
+    def stop(self, name: str) -> None:
+        """Asks the replica to stop."""
+        self._runtimes[name].stop()
+
+    def kill(self, name: str) -> None:
+        """Raises SystemExit in the replica's thread, which ends it the next time it runs Python."""
+        ident = self._threads[name].ident
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(ident or 0), ctypes.py_object(SystemExit)
+        )
+
+    def close(self) -> None:
+        """Gives back what the process lent."""
+        self._exit.close()
+
+    def _run(self, replica: Replica) -> None:
+        if self._output is not None:
+            self._output.begin(replica.name)
+        ports = None
+        if not replica.traits.reports_running:
+            ports = [port.port for port in self._ports[replica.name]]
+        error = self._runtimes[replica.name].execute(
+            replica.node.function, self._launch_type, ports
+        )
+        if error and self._output is not None:
+            print(error, file=sys.stderr)
+        self._events.put(ev.Ended(replica.name, error))
+
+
+class _Post:
+    """Tells the supervisor of one replica."""
+
+    def __init__(self, name: str, events: "queue.SimpleQueue[ev.Event]") -> None:
+        self._name = name
+        self._events = events
+
+    def running(self) -> None:
+        self._events.put(ev.Running(self._name))
+
+    def stop_program(self, outcome: str, reason: str) -> None:
+        self._events.put(ev.StopProgram(outcome, reason))
+
+
+class _ThreadOutput:
+    """Sends what the nodes' threads print to a log file each."""
+
+    def __init__(self, run_directory: str) -> None:
+        self._directory = os.path.join(run_directory, "logs")
+        self._local = threading.local()
+        self._files: list[TextIO] = []
+
+    def __enter__(self) -> "_ThreadOutput":
+        self._before = sys.stdout, sys.stderr
+        sys.stdout = _Routed(sys.stdout, self._local)
+        sys.stderr = _Routed(sys.stderr, self._local)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        sys.stdout, sys.stderr = self._before
+        for file in self._files:
+            file.close()
+
+    def begin(self, name: str) -> None:
+        """Gives the calling thread the log of replica `name`."""
+        path = os.path.join(self._directory, f"{name.replace('/', '-')}.log")
+        self._local.file = open(path, "a", buffering=1)  # noqa: SIM115 - closed in __exit__
+        self._files.append(self._local.file)
+
+
+class _Routed:
+    """A stream that writes to the calling thread's log where it has one."""
+
+    def __init__(self, stream: TextIO, local: threading.local) -> None:
+        self._stream = stream
+        self._local = local
+
+    def write(self, text: str) -> int:
+        return self._target().write(text)
+
+    def flush(self) -> None:
+        self._target().flush()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def _target(self) -> TextIO:
+        file: TextIO = getattr(self._local, "file", self._stream)
+        return self._stream if file.closed else file

@@ -1,0 +1,99 @@
+"""The result of a run, as `result.json` and as the screen's last lines."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from rich.console import Console
+
+from launchers.directory import RunDirectory
+from launchers.supervisor import Result
+
+
+def make_result(
+    result: Result,
+    snapshot: Mapping[str, Any],
+    solved_at: Optional[float],
+    began: float,
+    ended: float,
+    replicas: Sequence[str],
+) -> dict[str, Any]:
+    """Returns what `result.json` holds.
+
+    Args:
+        result: How the program ended.
+        snapshot: The counter's last snapshot.
+        solved_at: Return at which the environment counts as solved, or None.
+        began: When the process started, in seconds since the epoch.
+        ended: When the program ended, likewise.
+        replicas: Names of all replicas.
+    """
+    counts = snapshot["counts"]
+    learning = snapshot["learning_since"]
+    return {
+        "outcome": result.outcome,
+        "reason": result.reason,
+        "environment_steps": counts.get("environment_steps", 0),
+        "learner_steps": counts.get("learner_steps", 0),
+        "trained_samples": counts.get("trained_samples", 0),
+        "trained_timesteps": counts.get("trained_timesteps", 0),
+        "environment_steps_per_second": _rate("environment_steps", snapshot),
+        "trained_samples_per_second": _rate("trained_samples", snapshot),
+        "evaluator_episodes": snapshot["evaluator_episodes"],
+        "evaluator_return_mean_100": snapshot["evaluator_return_mean_100"],
+        "solved_at": solved_at,
+        "seconds_to_first_learner_step": learning and round(learning["time"] - began, 3),
+        "wall_seconds": round(ended - began, 3),
+        "restarts": dict.fromkeys(map(_group, replicas), 0),
+        "lives": 1,
+    }
+
+
+def show_result(
+    console: Console, result: Result, facts: Mapping[str, Any], directory: RunDirectory
+) -> None:
+    """Prints the end of a run: what became of it, and where a node that failed says more."""
+    for name, error in result.failures.items():
+        console.print(f"{name} failed: {_last_line(error)}", style="red", markup=False)
+        console.print(f"  see {directory.log(name)}")
+    for name, what in result.forced.items():
+        console.print(f"{name} {what}", style="yellow", markup=False)
+    mean = facts["evaluator_return_mean_100"]
+    lines = [
+        f"{facts['outcome']}: {facts['reason']}",
+        f"{facts['environment_steps']:,} environment steps "
+        f"({_per_second(facts['environment_steps_per_second'])}), "
+        f"{facts['learner_steps']:,} learner steps on {facts['trained_samples']:,} samples "
+        f"({_per_second(facts['trained_samples_per_second'])})",
+        f"evaluator: {'no 100 episodes yet' if mean is None else f'{mean:.3f}'} "
+        f"over {facts['evaluator_episodes']:,} episodes"
+        + ("" if facts["solved_at"] is None else f", solved at {facts['solved_at']:g}"),
+        f"{facts['wall_seconds']:.1f} s"
+        + (
+            ""
+            if facts["seconds_to_first_learner_step"] is None
+            else f", first learner step after {facts['seconds_to_first_learner_step']:.1f} s"
+        ),
+    ]
+    for line in lines:
+        console.print(line, markup=False)
+
+
+def _rate(name: str, snapshot: Mapping[str, Any]) -> Optional[float]:
+    """Returns a count's rate over the time in which the learner runs, or None before."""
+    learning = snapshot["learning_since"]
+    if learning is None or snapshot["time"] <= learning["time"]:
+        return None
+    done = snapshot["counts"].get(name, 0) - learning["counts"].get(name, 0)
+    return round(float(done / (snapshot["time"] - learning["time"])), 1)
+
+
+def _group(replica: str) -> str:
+    return replica.rsplit("/", 1)[0]
+
+
+def _last_line(error: str) -> str:
+    return error.strip().splitlines()[-1]
+
+
+def _per_second(value: Optional[float]) -> str:
+    return "no rate yet" if value is None else f"{value:,.0f}/s"

@@ -1,0 +1,103 @@
+"""What a node and the launcher that runs it know of each other.
+
+A node says what it needs through its `traits`; a launcher offers what a node may ask for through a
+`Runtime`. Both are optional: a node of somebody else's has default traits, and a node that
+Launchpad's own launcher runs gets a runtime that knows nothing.
+"""
+
+import dataclasses
+from typing import Literal, Optional, Protocol
+
+from launchpad import context
+from launchpad.nodes import base
+
+OnFailure = Literal["stop", "ignore"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """What a launcher must know of a node.
+
+    Attributes:
+        on_failure: What a failure means: `stop` ends the program, `ignore` leaves the rest running.
+        stop_seconds: How long the node may take to end once it is asked to.
+        reports_running: Whether the node itself says when it is running. Of one that does not, a
+            launcher thinks that it runs once its addresses accept connections.
+        wants_gpu: Whether the node gets a GPU where there is one and the layout says nothing.
+        preload: Modules that the node's process should have loaded before it starts.
+    """
+
+    on_failure: OnFailure = "stop"
+    stop_seconds: float = 10.0
+    reports_running: bool = False
+    wants_gpu: bool = False
+    preload: tuple[str, ...] = ()
+
+
+class Runtime(Protocol):
+    """What a launcher offers a node while it runs; safe to use from every thread of the node."""
+
+    @property
+    def run_directory(self) -> Optional[str]:
+        """The directory that holds the run's files, or None where there is none."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the node has been asked to stop."""
+
+    def wait_for_stop(self, timeout_secs: Optional[float] = None) -> bool:
+        """Waits until the node is asked to stop; returns whether it was, within the timeout."""
+
+    def report_running(self) -> None:
+        """Says that the node is constructed, serving and at work."""
+
+    def request_stop(self, outcome: str, reason: str) -> None:
+        """Asks for the end of the program.
+
+        Args:
+            outcome: How the run ends: `solved`, `finished` or `stopped`.
+            reason: One sentence for the person who started it.
+        """
+
+
+def set_traits(node: base.Node, traits: Traits) -> None:
+    """Lets `node` say `traits` of itself."""
+    node._launchgraph_traits = traits  # type: ignore[attr-defined]
+
+
+def traits_of(node: base.Node) -> Traits:
+    """Returns what `node` says of itself, or the defaults."""
+    traits = getattr(node, "_launchgraph_traits", None)
+    return traits if isinstance(traits, Traits) else Traits()
+
+
+class _LaunchpadRuntime:
+    """The runtime of a node that Launchpad's own launcher runs."""
+
+    def __init__(self) -> None:
+        from launchpad.launch import worker_manager
+
+        self._context = context.get_context()
+        self._manager = worker_manager._WORKER_MANAGERS.manager
+        self.run_directory = None
+
+    @property
+    def stopping(self) -> bool:
+        return self._manager.wait_for_stop(0.0)  # type: ignore[no-any-return]
+
+    def wait_for_stop(self, timeout_secs: Optional[float] = None) -> bool:
+        return self._manager.wait_for_stop(timeout_secs)  # type: ignore[no-any-return]
+
+    def report_running(self) -> None:
+        pass
+
+    def request_stop(self, outcome: str, reason: str) -> None:
+        self._context.program_stopper()
+
+
+def runtime() -> Runtime:
+    """Returns the runtime of the node whose main thread calls; keep it for the other threads."""
+    config = context.get_context().launch_config
+    if hasattr(config, "request_stop"):
+        return config  # type: ignore[no-any-return]
+    return _LaunchpadRuntime()

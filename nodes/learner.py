@@ -1,0 +1,134 @@
+"""The learner's node: samples, steps, publishes, and sends priorities back."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from agents.agent import Agent, StepResult
+from nodes import contract
+from nodes.counter import CounterClient
+from nodes.replay import ReplayClient, ReplayHandle
+from nodes.service import Handle, ServiceNode, deref
+from nodes.variables import Publisher, VariableClient
+
+_REPORT_PERIOD_SECONDS = 0.5
+
+
+class LearnerService:
+    """Runs an agent's learner against replay; nothing but sampling makes it wait."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        replay: ReplayClient,
+        variables: VariableClient,
+        counter: CounterClient,
+        seed: int,
+    ) -> None:
+        self._runtime = contract.runtime()
+        self._agent = agent
+        self._replay = replay
+        self._variables = variables
+        self._counter = counter
+        self._learner = agent.make_learner(seed)
+        self._progress = _Progress()
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Learns until the program stops."""
+        self._variables.publish(0, self._learner.variables())
+        publisher = Publisher(self._variables)
+        updater = self._replay.priority_updater()
+        sampler = self._replay.sampler(self._agent.batch_size)
+        reporter = threading.Thread(target=self._report, name="reporter", daemon=True)
+        reporter.start()
+        step = 0
+        try:
+            while not self._runtime.stopping:
+                waited = time.monotonic()
+                batch = sampler.next()
+                waited = time.monotonic() - waited
+                if batch is None:
+                    continue
+                result = self._learner.step(batch.sample)
+                updater.update(batch.keys, result.priorities, batch.shards)
+                step += 1
+                if step % self._agent.publish_period == 0:
+                    publisher.offer(step, self._learner.variables)
+                self._progress.add(result, self._agent.batch_size, waited)
+                if step == 1:
+                    self._counter.increment(**self._progress.take_counts())
+        finally:
+            self._ended.set()
+            updater.close()
+            publisher.close()
+            reporter.join()
+        self._counter.increment(**self._progress.take_counts())
+
+    def _report(self) -> None:
+        """Tells the counter how the learner and its replay are doing, also while it waits."""
+        while not self._ended.wait(_REPORT_PERIOD_SECONDS):
+            gauges = self._progress.take_gauges()
+            info = self._replay.info()
+            gauges |= {
+                "replay_size": info.size,
+                "replay_max_size": info.max_size,
+                "samples_per_insert": info.sampled / max(1, info.inserted),
+            }
+            self._counter.report_soon("learner/0", gauges)
+            self._counter.increment_soon(**self._progress.take_counts())
+
+
+class _Progress:
+    """What the learner has done since somebody asked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = {"learner_steps": 0, "trained_samples": 0, "trained_timesteps": 0}
+        self._metrics: Mapping[str, Any] = {}
+        self._waited = 0.0
+        self._since = time.monotonic()
+
+    def add(self, result: StepResult, batch_size: int, waited: float) -> None:
+        with self._lock:
+            self._counts["learner_steps"] += 1
+            self._counts["trained_samples"] += batch_size
+            self._counts["trained_timesteps"] += result.trained_timesteps
+            self._metrics = result.metrics
+            self._waited += waited
+
+    def take_counts(self) -> dict[str, int]:
+        with self._lock:
+            counts, self._counts = self._counts, dict.fromkeys(self._counts, 0)
+        return counts
+
+    def take_gauges(self) -> dict[str, float]:
+        """Returns the newest step's metrics and the share of time spent waiting for samples."""
+        now = time.monotonic()
+        with self._lock:
+            waited, self._waited = self._waited, 0.0
+            since, self._since = self._since, now
+            metrics = self._metrics
+        gauges = {name: float(value) for name, value in metrics.items()}
+        return {**gauges, "waiting_for_samples": min(1.0, waited / max(now - since, 1e-9))}
+
+
+def learner_node(
+    agent: Agent,
+    replay: ReplayHandle,
+    variables: Handle[VariableClient],
+    counter: Handle[CounterClient],
+    seed: int,
+) -> ServiceNode[LearnerService]:
+    """Returns the node that learns; see `LearnerService`."""
+    return ServiceNode(
+        LearnerService,
+        agent,
+        deref(replay),
+        deref(variables),
+        deref(counter),
+        seed,
+        client_type=LearnerService,
+        traits=contract.Traits(wants_gpu=True),
+    )

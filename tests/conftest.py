@@ -1,0 +1,22 @@
+"""Settings of all tests."""
+
+import os
+
+import pytest
+
+from launchers.processes import ForkServer
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+HEAVY = (
+    "acme.agents.tf.d4pg",
+    "agents.apex.acting",
+    "agents.apex.learning",
+    "nodes.replay_server",
+    "tests.support",
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_server() -> None:
+    """Starts loading what processes will need, while the first tests run."""
+    ForkServer.start(HEAVY)

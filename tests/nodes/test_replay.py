@@ -1,0 +1,182 @@
+"""Replay against real Reverb servers."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import reverb
+from acme import specs
+
+from agents.agent import TableSpec
+from nodes.replay import ReplayClient, replay_shards
+from nodes.replay_server import make_table
+from tests.support import in_node, wait_for
+from usage import UsageError
+
+
+def table(min_size: int = 1, samples_per_insert: float | None = None) -> TableSpec:
+    return TableSpec(
+        name="items",
+        item={"row": specs.Array((2,), np.float32)},
+        max_size=1000,
+        min_size=min_size,
+        priority_exponent=0.5,
+        samples_per_insert=samples_per_insert,
+        error_buffer=None if samples_per_insert is None else 10.0,
+        bytes_per_item=8,
+    )
+
+
+@pytest.fixture
+def servers() -> Iterator[list[reverb.Server]]:
+    started: list[reverb.Server] = []
+    yield started
+    for server in started:
+        server.stop()
+
+
+def client_of(servers: list[reverb.Server], spec: TableSpec, shards: int) -> ReplayClient:
+    servers += [reverb.Server([make_table(spec)]) for _ in range(shards)]
+    return ReplayClient([f"localhost:{server.port}" for server in servers], spec)
+
+
+def write(client: ReplayClient, stream: int, priorities: list[float]) -> None:
+    def insert() -> None:
+        writer = client.writer(stream, 1)
+        for priority in priorities:
+            writer.append({"row": np.array([priority, 0], np.float32)})
+            writer.create_item(priority, {"row": writer.history["row"][-1]})
+        writer.end_episode()
+        writer.close()
+
+    in_node(insert)
+
+
+def priorities_in(server: reverb.Server, samples: int = 300) -> set[float]:
+    client = reverb.Client(f"localhost:{server.port}")
+    return {
+        round(sample.info.priority, 3)
+        for sample in client.sample("items", samples, emit_timesteps=False)
+    }
+
+
+def test_items_arrive_with_their_priorities(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 1)
+    write(client, 0, [1.0, 4.0])
+    assert client.info()[:3] == (2, 1000, 2)
+    assert priorities_in(servers[0]) == {1.0, 4.0}
+
+
+def test_the_priority_exponent_shapes_the_probabilities(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 1)
+    write(client, 0, [1.0, 9.0])  # to the power of 0.5: 1 and 3
+    batch = wait_for(client.sampler(64).next)
+    rows = batch.sample.data["row"].numpy()
+    probability = batch.sample.probability.numpy()
+    np.testing.assert_allclose(probability[rows[:, 0] == 1.0], 0.25)
+    np.testing.assert_allclose(probability[rows[:, 0] == 9.0], 0.75)
+
+
+def test_updated_priorities_reach_their_items(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 1)
+    write(client, 0, [1.0, 4.0])
+    batch = wait_for(client.sampler(16).next)
+    updater = client.priority_updater()
+    updater.update(batch.keys, np.full(16, 7.5, np.float32), batch.shards)
+    updater.close()
+    assert priorities_in(servers[0]) == {7.5}
+
+
+def test_a_priority_that_is_not_finite_is_told_to_the_learner(
+    servers: list[reverb.Server],
+) -> None:
+    client = client_of(servers, table(), 1)
+    write(client, 0, [1.0])
+    batch = wait_for(client.sampler(2).next)
+    updater = client.priority_updater()
+    updater.update(batch.keys, np.array([1.0, np.nan], np.float32), batch.shards)
+    updater.close()
+    with pytest.raises(FloatingPointError, match="loss has diverged"):
+        updater.update(batch.keys, np.ones(2, np.float32), batch.shards)
+
+
+def test_a_sampler_that_waits_for_items_gives_up_now_and_then(
+    servers: list[reverb.Server],
+) -> None:
+    client = client_of(servers, table(min_size=3), 1)
+    sampler = client.sampler(2)
+    assert sampler.next() is None
+    write(client, 0, [1.0, 2.0, 3.0])
+    assert wait_for(sampler.next).sample.data["row"].shape == (2, 2)
+
+
+def test_streams_take_turns_over_shards_and_batches_take_from_each(
+    servers: list[reverb.Server],
+) -> None:
+    client = client_of(servers, table(), 2)
+    write(client, 0, [1.0] * 6)
+    write(client, 1, [2.0] * 2)
+    assert client.info().size == 8
+    batch = wait_for(client.sampler(8).next)
+    rows = batch.sample.data["row"].numpy()[:, 0].tolist()
+    assert rows == [1.0] * 4 + [2.0] * 4
+    # Half of the draws go to each shard: 1/2 x 1/6 and 1/2 x 1/2.
+    np.testing.assert_allclose(batch.sample.probability, [1 / 12] * 4 + [1 / 4] * 4)
+
+
+def test_priorities_go_to_the_shard_that_has_the_item(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 2)
+    write(client, 0, [1.0])
+    write(client, 1, [2.0])
+    batch = wait_for(client.sampler(4).next)
+    updater = client.priority_updater()
+    updater.update(batch.keys, np.array([5, 5, 6, 6], np.float32), batch.shards)
+    updater.close()
+    assert [priorities_in(server) for server in servers] == [{5.0}, {6.0}]
+
+
+def test_a_full_replay_evicts_its_oldest_item(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 1)
+    write(client, 0, [1.0] + [2.0] * 1000)
+    assert client.info().size == 1000
+    assert priorities_in(servers[0]) == {2.0}
+
+
+def test_a_writer_waits_for_a_limited_replay_but_not_longer_than_its_node_runs(
+    servers: list[reverb.Server],
+) -> None:
+    import threading
+
+    import launchpad as lp
+
+    from launchers.run import launch
+
+    client = client_of(servers, table(samples_per_insert=1.0), 1)
+    created = []
+
+    def insert() -> None:
+        writer = client.writer(0, 1)
+        while not lp.wait_for_stop(0):
+            writer.append({"row": np.zeros(2, np.float32)})
+            writer.create_item(1.0, {"row": writer.history["row"][-1]})
+            created.append(1)
+
+    program = lp.Program("writer")
+    program.add_node(lp.PyNode(insert), label="writer")
+    with launch(program, "local_mt") as run:
+        wait_for(lambda: len(created) > 50)
+        before = len(created)
+        threading.Event().wait(0.3)
+        assert len(created) - before < 25  # It waits: nothing is sampled.
+    result = run.wait(0)
+    assert result is not None and result.forced == {}
+
+
+def test_more_shards_than_items_are_refused() -> None:
+    with pytest.raises(UsageError, match="between 1 and the 3 items"):
+        replay_shards(table(min_size=3), 4)
+
+
+def test_a_batch_that_shards_cannot_share_is_refused(servers: list[reverb.Server]) -> None:
+    with pytest.raises(UsageError, match="multiple of the 2 replay shards, got 5"):
+        client_of(servers, table(), 2).sampler(5)

@@ -1,0 +1,54 @@
+"""Arrows between the rooms point one way, and program modules load no TensorFlow."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+ROOMS = {
+    "agents": {"usage"},
+    "command": {"agents.agent", "environments", "launchers", "monitoring", "programs", "usage"},
+    "environments": {"usage"},
+    "launchers": {"nodes.contract", "usage"},
+    "monitoring": {"launchers", "nodes.counter"},
+    "nodes": {"agents.agent", "usage"},
+    "programs": {"agents.agent", "nodes", "usage"},
+}
+
+
+def imports_of(path: pathlib.Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_the_rooms_that_it_may(room: str) -> None:
+    ours = {*ROOMS, "usage", "launch", "tests"}
+    for path in (ROOT / room).rglob("*.py"):
+        for name in imports_of(path):
+            if name.partition(".")[0] in ours - {room}:
+                allowed = any(f"{name}.".startswith(f"{may}.") for may in ROOMS[room])
+                assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_every_room_is_held() -> None:
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert rooms == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ["programs", "launchers", "environments", "command", "monitoring"])
+def test_importing_a_room_loads_no_tensorflow(room: str) -> None:
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (ROOT / room).rglob("*.py")
+    ]
+    code = f"import sys, {', '.join(modules)}; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0

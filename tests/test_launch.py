@@ -1,0 +1,224 @@
+"""The command line, as a person meets it."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support import wait_for
+
+LAUNCH = pathlib.Path(__file__).parent.parent / "launch.py"
+QUICK = (
+    "--num_actors=2",
+    "--config.min_replay_size=64",
+    "--config.batch_size=32",
+    "--config.error_buffer=200",
+)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, os.fspath(LAUNCH), *arguments]
+
+
+def launch(
+    directory: pathlib.Path, *arguments: str, timeout: float = 100
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command(*arguments),
+        cwd=directory,
+        timeout=timeout,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def result_of(directory: pathlib.Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((directory / "result.json").read_text())
+    return content
+
+
+BAD_INPUT = {
+    "agent": (["--agent=apxe"], "Unknown agent 'apxe': did you mean apex?"),
+    "agent_module": (["--agent=nowhere.to_be:Found"], "no 'nowhere'"),
+    "agent_class": (["--agent=agents.apex.agent:ApX"], "did you mean ApeX"),
+    "mode": (["--mode=local_pm"], "Unknown mode 'local_pm': did you mean"),
+    "env": (["--env=cach"], "'cach': did you mean catch?"),
+    "gym": (["--env=gym:CartPol-v1"], "CartPole-v1"),
+    "memory": (["--env=memory:none"], "memory"),
+    "preset": (["--preset=papr"], "Unknown preset 'papr': did you mean paper?"),
+    "flag": (["--num_actor=3"], "Unknown flag 'num_actor': did you mean num_actors"),
+    "config_field": (["--config.batchsize=3"], "did you mean config.batch_size"),
+    "config_value": (["--config.batch_size=many"], "config.batch_size"),
+    "count": (["--num_actors=0"], "--num_actors must be at least 1, got 0."),
+    "envs": (["--envs_per_actor=-1"], "--envs_per_actor must be at least 1"),
+    "steps": (["--max_steps=0"], "--max_steps must be at least 1"),
+    "batch": (["--config.batch_size=2000000"], "batch_size"),
+    "memory_size": (["--config.replay_size=2000000000000"], "GiB are free"),
+    "actions": (["--env=gym:Pendulum-v1"], "discrete actions"),
+    "argument": (["catch"], "'catch' is not a flag"),
+    "program": (["--program=nowhere:draw"], "no 'nowhere'"),
+}
+
+
+@pytest.mark.parametrize("arguments, message", BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_told_in_one_sentence_and_starts_nothing(
+    arguments: Sequence[str], message: str, tmp_path: pathlib.Path
+) -> None:
+    run = launch(tmp_path, *arguments)
+    assert run.returncode == 2
+    assert message in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+    assert run.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_holds_a_run_is_not_touched(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/plan.json").write_text("mine")
+    run = launch(tmp_path, "--run_dir=run")
+    assert run.returncode == 2
+    assert "holds a run already" in run.stderr
+    assert (tmp_path / "run/plan.json").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["plan.json"]
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    run = launch(tmp_path, "--run_dir=file/run")
+    assert run.returncode == 2
+    assert "The run directory file/run cannot be written: Not a directory." in run.stderr
+
+
+def test_help_lists_the_flags_and_the_agents_configuration(tmp_path: pathlib.Path) -> None:
+    run = launch(tmp_path, "--help")
+    assert run.returncode == 0
+    assert "--num_actors" in run.stdout and "--config.batch_size" in run.stdout
+
+
+def test_plan_prints_what_would_run_and_starts_nothing(tmp_path: pathlib.Path) -> None:
+    run = launch(tmp_path, "--plan", "--num_actors=3")
+    assert run.returncode == 0
+    replicas = json.loads(run.stdout)["replicas"]
+    assert [name for name in replicas if name.startswith("actor")] == [
+        "actor/0",
+        "actor/1",
+        "actor/2",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
+def test_ape_x_runs_to_its_step_limit(mode: str, tmp_path: pathlib.Path) -> None:
+    run = launch(
+        tmp_path,
+        f"--mode={mode}",
+        "--max_steps=2000",
+        "--nostop_when_solved",
+        "--run_dir=r",
+        *QUICK,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stderr == ""
+    result = result_of(tmp_path / "r")
+    assert result["outcome"] == "finished"
+    assert result["environment_steps"] >= 2000
+    assert result["trained_samples"] == 32 * result["learner_steps"] > 0
+    assert result["lives"] == 1 and set(result["restarts"].values()) == {0}
+    assert "finished: " in run.stdout
+
+
+BROKEN = """
+import dm_env, numpy as np
+from dm_env import specs
+
+class Broken(dm_env.Environment):
+    def __init__(self):
+        self.steps = 0
+    def observation_spec(self):
+        return specs.Array((2,), np.float32)
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+    def reset(self):
+        return dm_env.restart(np.zeros(2, np.float32))
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 50:
+            BREAK
+        return dm_env.transition(0.0, np.zeros(2, np.float32))
+
+def make(seed: int, evaluation: bool) -> dm_env.Environment:
+    return Broken()
+"""
+
+
+@pytest.mark.parametrize(
+    "what, cause",
+    [
+        ("raise RuntimeError('the dog ate it')", "the dog ate it"),
+        ("return dm_env.transition(float('nan'), np.zeros(2, np.float32))", "nan"),
+        ("return dm_env.transition(0.0, np.zeros(3, np.float32))", "float32 [3]"),
+    ],
+    ids=["raises", "nan", "shape"],
+)
+def test_a_broken_environment_ends_the_run_and_is_named(
+    what: str, cause: str, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN.replace("BREAK", what))
+    run = launch(tmp_path, "--mode=local_mt", "--env=broken:make", "--run_dir=r", *QUICK)
+    assert run.returncode == 1
+    failure = next(line for line in run.stdout.splitlines() if " failed: " in line)
+    assert failure.startswith(("actor/", "evaluator/"))
+    assert "50" in failure and cause in failure.lower()
+    result = result_of(tmp_path / "r")
+    assert result["outcome"] == "failed"
+    assert not {"running", "starting"} & {
+        status["state"] for status in json.loads((tmp_path / "r/status.json").read_text()).values()
+    }
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_everything_within_three_seconds(
+    number: signal.Signals, status: int, tmp_path: pathlib.Path
+) -> None:
+    counts = tmp_path / "r/counts.json"
+    with subprocess.Popen(
+        command("--run_dir=r", "--nostop_when_solved", *QUICK),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as launcher:
+        wait_for(lambda: counts.exists() and "learner_steps" in counts.read_text(), 60)
+        family = psutil.Process(launcher.pid).children(recursive=True)
+        began = time.monotonic()
+        os.killpg(launcher.pid, number)  # As a terminal does, to the whole group.
+        assert launcher.wait(20) == status
+        wait_for(lambda: not any(process.is_running() for process in family))
+        assert time.monotonic() - began < 3.0
+    assert result_of(tmp_path / "r")["outcome"] == "stopped"
+
+
+@pytest.mark.parametrize("after", [0.3, 1.5, 4.0])
+def test_a_signal_while_it_starts_ends_everything_within_three_seconds(
+    after: float, tmp_path: pathlib.Path
+) -> None:
+    with subprocess.Popen(
+        command("--run_dir=r"), cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as launcher:
+        try:
+            launcher.wait(after)
+        except subprocess.TimeoutExpired:
+            family = psutil.Process(launcher.pid).children(recursive=True)
+        began = time.monotonic()
+        os.killpg(launcher.pid, signal.SIGINT)
+        assert launcher.wait(20) == 130
+        wait_for(lambda: not any(process.is_running() for process in family))
+        assert time.monotonic() - began < 3.0
