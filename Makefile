@@ -18,7 +18,7 @@ check: environment
 	.venv/bin/mypy --strict
 
 environment: $(if $(filter uv,$(UV)),,$(UV))
-	@$(UV) sync --frozen --quiet
+	@$(UV) sync --frozen --compile-bytecode --quiet
 
 $(CURDIR)/.uv/bin/uv:
 	(cd / && python3 -m venv $(CURDIR)/.uv)

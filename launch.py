@@ -60,6 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command line and returns the exit status."""
     signals = Signals()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one core an actor
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # 1.6 times faster convolutions on CPUs
     sys.path.insert(0, os.getcwd())
     try:
@@ -121,7 +122,7 @@ def _launch(
     from launchers.supervisor import Result
     from monitoring.progress import Progress
 
-    screen.divert(directory.log("launcher"))
+    screen.log_to(directory.log("launcher"))
     directory.write("config.json", assembled.describe())
     screen.console.print(f"{assembled.name}: {directory.path}")
     replicas: list[str] = []

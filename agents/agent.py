@@ -130,7 +130,7 @@ class Actor(Protocol):
         """Takes the newest timestep of every environment and returns actions, [E, ...]."""
 
     def set_variables(self, variables: Variables) -> None:
-        """Replaces the network's variables."""
+        """Replaces the network's variables; comes before the first step."""
 
 
 class Learner(Protocol):
@@ -153,6 +153,10 @@ class Agent(Protocol):
     @classmethod
     def presets(cls) -> Mapping[str, Any]:
         """Configurations by name; 'small' is one of them."""
+
+    @property
+    def preload(self) -> Sequence[str]:
+        """Modules that its actors and learner import when they are made."""
 
     @property
     def table(self) -> TableSpec:

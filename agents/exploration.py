@@ -9,7 +9,7 @@ def epsilon_ladder(num: int, base: float = 0.4, alpha: float = 7.0) -> NDArray[n
 
         epsilon_i = base ** (1 + alpha * i / (num - 1)),    i = 0 ... num - 1
 
-    (Horgan et al. 2018, section 4.1, whose base and alpha are the defaults here). A single
+    (Horgan et al. 2018, Atari experiments, whose base and alpha are the defaults here). A single
     environment gets `base`.
 
     Args:

@@ -1,7 +1,6 @@
 """Losses of value-based agents, as pure functions of tensors."""
 
 import tensorflow as tf
-import trfl
 
 
 def double_q_td_error(
@@ -30,8 +29,9 @@ def double_q_td_error(
     Returns:
         float32 [B].
     """
-    loss = trfl.double_qlearning(q_tm1, action_tm1, return_t, bootstrap_t, q_t, q_t_selector)
-    return loss.extra.td_error
+    best = tf.argmax(q_t_selector, axis=1, output_type=tf.int32)
+    target = return_t + bootstrap_t * tf.gather(q_t, best, batch_dims=1)
+    return tf.stop_gradient(target) - tf.gather(q_tm1, action_tm1, batch_dims=1)
 
 
 def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: float) -> tf.Tensor:

@@ -84,7 +84,7 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
         config,
         environment.solved_at,
         lambda: _draw(name, agent, environment, settings),
-        (agent_class.__module__, *getattr(agent_class, "preload", ()), "nodes.replay_server"),
+        (*agent.preload, registry.module_of(settings.env), "nodes.replay_server"),
     )
 
 

@@ -71,7 +71,7 @@ class NStepWindows:
         self._clip = reward_clip
         self._epsilon = np.float32(priority_epsilon)
         self._powers = (discount ** np.arange(n_step + 1)).astype(np.float32)
-        # When the ring stands at slot `now`, the window of slot s is (now - s) mod n steps old, or n
+        # When the ring stands at slot `now`, the window of slot s is (now - s) mod n steps old, n
         # where that is 0, and the reward that comes in is discounted by one step less.
         earlier = (np.arange(n_step)[:, None] - np.arange(n_step)[None, :] - 1) % n_step
         self._weights = self._powers[earlier][:, :, None]
@@ -90,14 +90,13 @@ class NStepWindows:
             q_values: float32 [E, A], the actor's values of its observations; those of a terminal
                 state count for nothing.
         """
-        first = timestep.step_type == _FIRST
         last = timestep.step_type == _LAST
-        self._open &= ~first
-        reward = np.where(first, np.float32(0), timestep.reward)
+        # What a first step says of reward and discount falls on closed windows.
+        self._open &= timestep.step_type != _FIRST
+        reward = timestep.reward
         if self._clip is not None:
             reward = reward.clip(-self._clip, self._clip)
         self._returns += self._weights[self.slot] * reward
-        discount = np.where(first, np.float32(0), timestep.discount)
         best = q_values.max(axis=1)
         closed = []
         shortest = 1 if last.any() else self.n_step
@@ -106,7 +105,7 @@ class NStepWindows:
             ends = self._open[slot] if steps == self.n_step else self._open[slot] & last
             if not ends.any():
                 continue
-            bootstraps = self._powers[steps] * discount
+            bootstraps = self._powers[steps] * timestep.discount
             error = self._returns[slot] + bootstraps * best - self._values[slot]
             closed.append(
                 Closed(
@@ -119,7 +118,6 @@ class NStepWindows:
                     np.abs(error) + self._epsilon,
                 )
             )
-        self._open &= ~last
         return closed
 
     def open(
@@ -257,7 +255,10 @@ class QNetwork(Protocol):
 
 
 class ApexActor:
-    """An epsilon-greedy actor in E environments; implements `agents.agent.Actor`."""
+    """An epsilon-greedy actor in E environments; implements `agents.agent.Actor`.
+
+    It has no variables of its own: `set_variables` comes before the first `step`.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The Ape-X agent: what a replay program asks of it."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 import numpy as np
@@ -62,6 +62,11 @@ class ApeX:
     def presets(cls) -> Mapping[str, ApexConfig]:
         """Returns the configurations by name."""
         return {"small": ApexConfig.small(), "paper": ApexConfig.paper()}
+
+    @property
+    def preload(self) -> Sequence[str]:
+        """Modules that its actors and learner import when they are made."""
+        return ("agents.apex.acting", "agents.apex.learning", "agents.apex.networks")
 
     @property
     def table(self) -> TableSpec:
@@ -132,8 +137,13 @@ class ApeX:
     ) -> Actor:
         from agents.apex import acting, networks
 
-        kind = networks.ConvolutionalPolicy if self.spec.frame_stack else networks.DensePolicy
-        network: acting.QNetwork = kind(self.spec, self.config.hidden_sizes, len(epsilons))
+        network: acting.QNetwork
+        if self.spec.frame_stack:
+            network = networks.ConvolutionalPolicy(
+                self.spec, self.config.hidden_sizes, len(epsilons)
+            )
+        else:
+            network = networks.DensePolicy(len(epsilons))
         actions = self.spec.actions
         return acting.ApexActor(
             network, actions.num_values, epsilons, recorder, actions.dtype, seed

@@ -11,7 +11,7 @@ class ApexConfig:
     """Configuration of Ape-X; the defaults are those of Horgan et al. (2018) on Atari games.
 
     "The paper" is Horgan et al., Distributed Prioritized Experience Replay, 2018; where nothing
-    else is said, the number is in its section 4.1 or appendix C.
+    else is said, the number is in its account of the Atari experiments.
 
     Attributes:
         discount: gamma, per environment step.

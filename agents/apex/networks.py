@@ -102,12 +102,12 @@ class ConvolutionalPolicy:
     """Evaluates a `DuelingNetwork` of frames for an actor."""
 
     def __init__(self, spec: EnvironmentSpec, hidden_sizes: Sequence[int], num_envs: int):
-        """Makes a network for batches of `num_envs` observations."""
+        """Makes a network for batches of `num_envs` observations; `set_variables` comes next."""
         network = DuelingNetwork(spec, hidden_sizes, seed=0)
         shape = [num_envs, *spec.observations.shape]
         self._parameters = network.parameters
         self._network = tf.function(
-            network.__call__, input_signature=[tf.TensorSpec(shape, tf.uint8)]
+            network.__call__, input_signature=[tf.TensorSpec(shape, tf.uint8)], autograph=False
         )
 
     def __call__(self, observation: NDArray[Any]) -> NDArray[np.float32]:
@@ -127,12 +127,9 @@ class DensePolicy:
     network: fifteen times what the arithmetic of a small dense network takes.
     """
 
-    def __init__(self, spec: EnvironmentSpec, hidden_sizes: Sequence[int], num_envs: int):
-        """Makes a network for batches of `num_envs` observations."""
+    def __init__(self, num_envs: int):
+        """Makes a network for batches of `num_envs` observations; `set_variables` comes next."""
         self._shape = (num_envs, -1)
-        self.set_variables(
-            [v.numpy() for v in DuelingNetwork(spec, hidden_sizes, seed=0).parameters]
-        )
 
     def __call__(self, observation: NDArray[Any]) -> NDArray[np.float32]:
         """Computes Q-values, float32 [E, A], of observations [E, ...]."""

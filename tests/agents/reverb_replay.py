@@ -66,6 +66,12 @@ class Replay:
         """Returns all items in the order in which they came, and removes them."""
         return self.sample(size) if (size := self.size()) else []
 
+    def close(self) -> None:
+        """Closes the writers, for which the server would wait, and then the server."""
+        for writer in self._writers:
+            writer.close()
+        self._server.stop()
+
 
 class ReverbWriter:
     """The plainest `agents.agent.Writer`: a trajectory writer that is bound to one table."""
@@ -89,3 +95,6 @@ class ReverbWriter:
 
     def flush(self) -> None:
         self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()

@@ -35,9 +35,7 @@ def test_a_right_program_can_be_drawn(program: Program) -> None:
 
 
 def test_a_missing_argument_is_named() -> None:
-    with pytest.raises(
-        wiring.WiringError, match="Consumer: missing .* argument: 'counter'"
-    ):
+    with pytest.raises(wiring.WiringError, match="Consumer: missing .* argument: 'counter'"):
         node(Consumer)  # type: ignore[call-arg]
 
 
@@ -49,9 +47,7 @@ def test_a_misspelt_argument_is_named(program: Program) -> None:
 
 def test_an_argument_of_a_wrong_type_is_named(program: Program) -> None:
     handle = add_counter(program)
-    with pytest.raises(
-        wiring.WiringError, match="parameter 'limit' wants int, got 'two'"
-    ):
+    with pytest.raises(wiring.WiringError, match="parameter 'limit' wants int, got 'two'"):
         node(Consumer, deref(handle), limit="two")  # type: ignore[arg-type]
 
 

@@ -141,8 +141,6 @@ def windows_of(
             m += 1
         end = steps[t + m]
         windows.append(
-            Window(
-                step.observation, end.observation, m, actions[t], value, 0.5**m * end.discount
-            )
+            Window(step.observation, end.observation, m, actions[t], value, 0.5**m * end.discount)
         )
     return windows

@@ -12,7 +12,6 @@ from tests.agents.apex.support import (
     table,
     windows_of,
 )
-from tests.agents.reverb_replay import Replay
 
 # Lengths around the window (3) and the stack (4), each ending in both ways.
 LENGTHS = [1, 2, 3, 4, 5, 9]
@@ -36,10 +35,10 @@ def frame_stream(rng, lengths):
     ]
 
 
-def test_stacks_come_out_of_replay_as_they_were_observed():
+def test_stacks_come_out_of_replay_as_they_were_observed(make_replay):
     rng = np.random.default_rng(0)
     streams = [frame_stream(rng, LENGTHS), frame_stream(rng, LENGTHS[::-1])]
-    replay = Replay(table(FRAMES))
+    replay = make_replay(table(FRAMES))
     actor = make_actor(
         FRAMES,
         ScriptedNetwork(observed_value),
@@ -50,7 +49,10 @@ def test_stacks_come_out_of_replay_as_they_were_observed():
     )
     actions = np.array([actor.step(batch(steps)) for steps in zip(*streams, strict=True)])
     taken = replay.take_all()
-    data = {name: tf.constant([item.data[name] for item in taken]) for name in taken[0].data}
+    data = {
+        name: tf.constant(np.stack([item.data[name] for item in taken]))
+        for name in ("frame", "row")
+    }
     begins, ends = (stacks.numpy() for stacks in learning.observations(data, FRAMES, n_step=3))
     rebuilt = {
         begin.tobytes(): (end.tobytes(), row)
@@ -70,9 +72,9 @@ def test_stacks_come_out_of_replay_as_they_were_observed():
         )
 
 
-def test_priorities_of_frames_are_td_errors_too():
+def test_priorities_of_frames_are_td_errors_too(make_replay):
     stacks = [np.full((4, 3, 3), value, np.uint8) for value in (1, 2, 3)]
-    replay = Replay(table(FRAMES))
+    replay = make_replay(table(FRAMES))
     actor = make_actor(FRAMES, ScriptedNetwork(observed_value), replay.make_writer)
     for step in episode(stacks, [1, 4], terminal=False):
         actor.step(batch([step]))
@@ -80,8 +82,8 @@ def test_priorities_of_frames_are_td_errors_too():
     assert [item.priority for item in replay.take_all()] == [2.75, 3.5]
 
 
-def test_a_frame_is_written_once_but_for_the_first_of_an_episode():
-    replay = Replay(table(FRAMES))
+def test_a_frame_is_written_once_but_for_the_first_of_an_episode(make_replay):
+    replay = make_replay(table(FRAMES))
     written = []
 
     def make_writer(max_steps):
@@ -102,10 +104,10 @@ def test_a_frame_is_written_once_but_for_the_first_of_an_episode():
     assert len(written) == 50 + 6
 
 
-def test_items_of_frames_are_declared_as_the_server_takes_them():
+def test_items_of_frames_are_declared_as_the_server_takes_them(make_replay):
     declared = items.item_spec(FRAMES, n_step=5)
     assert declared["frame"].shape == (9, 3, 3) and declared["frame"].dtype == np.uint8
-    replay = Replay(table(FRAMES, n_step=5))
+    replay = make_replay(table(FRAMES, n_step=5))
     actor = make_actor(FRAMES, ScriptedNetwork(observed_value), replay.make_writer, n_step=5)
     for step in frame_episode(np.random.default_rng(0), 7, terminal=True):
         actor.step(batch([step]))

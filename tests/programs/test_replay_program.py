@@ -1,0 +1,129 @@
+"""Ape-X's program in threads: real replay, real calls, real environments."""
+
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+import reverb
+
+from agents.agent import EnvironmentSpec
+from agents.apex.agent import ApeX
+from agents.apex.config import ApexConfig
+from environments import registry
+from launchers.run import launch
+from nodes import contract
+from programs.program import Program
+from programs.replay_program import ReplayOptions, make_program
+from tests.support import wait_for
+from usage import UsageError
+
+QUICK = dataclasses.replace(
+    ApexConfig.small(), batch_size=32, min_replay_size=64, error_buffer=200.0, publish_period=1
+)
+
+
+def program_of(options: ReplayOptions, config: ApexConfig = QUICK, env: str = "catch") -> Program:
+    environment = registry.load(env)
+    spec = EnvironmentSpec(environment.observations, environment.actions, environment.frame_stack)
+    return make_program("test", ApeX(config, spec), environment.make, options)
+
+
+def snapshot(program: Program) -> dict:
+    counter = program.groups["counter"][0].create_handle()
+    return counter.dereference().snapshot()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ReplayOptions(num_actors=1),
+        ReplayOptions(num_actors=2, envs_per_actor=3, replay_shards=2),
+    ],
+    ids=["one of each", "many of each"],
+)
+def test_everything_moves_round_the_circle_and_stops(options: ReplayOptions) -> None:
+    before = set(threading.enumerate())
+    program = program_of(options)
+    with launch(program, "test_mt") as run:
+        run.wait_until_running(60)
+        wait_for(lambda: snapshot(program)["counts"].get("learner_steps", 0) > 20, 60)
+        gauges = snapshot(program)["gauges"]
+        for index in range(options.num_actors):
+            wait_for(
+                lambda index=index: snapshot(program)["gauges"][f"actor/{index}"]["version"] > 0
+            )
+        wait_for(lambda: snapshot(program)["evaluator_episodes"] > 0)
+        wait_for(lambda: snapshot(program)["gauges"].get("learner/0", {}).get("replay_size"))
+        assert gauges["actor/0"]["version_age_seconds"] >= 0
+    result = run.wait(0)
+    assert result is not None and result.forced == {} and result.failures == {}
+    ours = {"actor", "learner", "replay", "counter", "variables", "evaluator", "coordinator"}
+    left = [thread.name for thread in set(threading.enumerate()) - before]
+    assert not [name for name in left if name.partition("/")[0] in ours], left
+    assert not {"publisher", "priorities", "reporter"} & set(left)
+
+
+def test_the_learners_priorities_come_back_to_replay() -> None:
+    program = program_of(ReplayOptions(num_actors=1))
+    address = program.groups["replay"][0].reverb_address
+    with launch(program, "local_mt") as run:
+        run.wait_until_running(60)
+        wait_for(lambda: snapshot(program)["counts"].get("learner_steps", 0) > 50, 60)
+        samples = reverb.Client(address.resolve()).sample("windows", 200, emit_timesteps=False)
+        priorities = np.array([sample.info.priority for sample in samples])
+    assert len(np.unique(priorities)) > 100
+    assert (priorities > 0).all()
+
+
+def test_samples_per_insert_is_kept() -> None:
+    config = dataclasses.replace(QUICK, samples_per_insert=2.0, error_buffer=64.0)
+    program = program_of(ReplayOptions(num_actors=1), config)
+    with launch(program, "local_mt") as run:
+        run.wait_until_running(60)
+        wait_for(lambda: snapshot(program)["counts"].get("learner_steps", 0) > 200, 60)
+        ratio = snapshot(program)["gauges"]["learner/0"]["samples_per_insert"]
+    assert 1.6 < ratio < 2.4
+
+
+def test_replicas_have_seeds_of_their_own() -> None:
+    program = program_of(ReplayOptions(num_actors=3, seed=7))
+    seeds = [node._kwargs["seed"] for node in program.groups["actor"]]
+    seeds += [program.groups["evaluator"][0]._kwargs["seed"], program.groups["learner"][0]._args[4]]
+    assert len(set(seeds)) == 5
+    again = program_of(ReplayOptions(num_actors=3, seed=7))
+    assert [node._kwargs["seed"] for node in again.groups["actor"]] == seeds[:3]
+    other = program_of(ReplayOptions(num_actors=3, seed=8))
+    assert not set(seeds) & {node._kwargs["seed"] for node in other.groups["actor"]}
+
+
+def test_only_the_learner_wants_a_gpu() -> None:
+    program = program_of(ReplayOptions(num_actors=1))
+    wanting = [
+        group for group, nodes in program.groups.items() if contract.traits_of(nodes[0]).wants_gpu
+    ]
+    assert wanting == ["learner"]
+
+
+@pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
+def test_atari_with_the_papers_network_advances(mode: str, tmp_path) -> None:  # noqa: ANN001
+    config = dataclasses.replace(
+        ApexConfig.paper(), batch_size=8, min_replay_size=32, replay_size=1000, publish_period=1
+    )
+    options = ReplayOptions(num_actors=1, evaluator_envs=1)
+    program = program_of(options, config, "atari:Pong")
+    directory = str(tmp_path / "run")
+    with launch(program, mode, run_directory=directory) as run:
+        run.wait_until_running(100)
+        wait_for(lambda: snapshot(program)["counts"].get("learner_steps", 0) > 2, 60)
+        steps = snapshot(program)["counts"]["environment_steps"]
+        wait_for(lambda: snapshot(program)["counts"]["environment_steps"] > steps, 60)
+        assert run.status["evaluator/0"].state == "running"
+    result = run.wait(0)
+    assert result is not None and result.forced == {}
+
+
+@pytest.mark.parametrize("name", ["num_actors", "envs_per_actor", "replay_shards"])
+def test_counts_are_positive(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):
+        ReplayOptions(**{name: 0})
