@@ -98,8 +98,9 @@ def _run(arguments: Sequence[str], screen: "Screen", signals: Signals) -> int:
     )
     try:
         return _launch(assembled, directory, screen, signals)
-    except UsageError:
-        directory.abandon()
+    except Exception:
+        if signals.run is None:  # Nothing was started.
+            directory.abandon()
         raise
 
 
@@ -124,13 +125,13 @@ def _launch(
 
     screen.log_to(directory.log("launcher"))
     directory.write("config.json", assembled.describe())
-    screen.console.print(f"{assembled.name}: {directory.path}")
     replicas: list[str] = []
     try:
         if assembled.settings.mode == "local_mp":
             processes.ForkServer.start(assembled.preload, directory.log("forkserver"))
         run = launch(assembled.draw(), assembled.settings.mode, run_directory=directory)
         signals.run = run
+        screen.console.print(f"{assembled.name}: {directory.path}")
         replicas = list(run.plan.replicas)
         with Progress(run, screen.console) as progress:
             while (result := run.wait(0.1)) is None:
@@ -140,7 +141,7 @@ def _launch(
     finally:
         processes.ForkServer.kill()
     _finish(assembled, directory, screen, result, replicas)
-    if signals.received is not None:
+    if result.outcome == "stopped" and signals.received is not None:
         return 128 + signals.received
     return 1 if result.outcome == "failed" else 0
 

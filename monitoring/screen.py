@@ -24,7 +24,7 @@ class Screen:
         self.console, self.errors = (
             Console(file=stream, soft_wrap=True, highlight=False) for stream in streams
         )
-        self._kept = tempfile.TemporaryFile()
+        self._kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed in log_to
         self._redirect(self._kept)
 
     def log_to(self, path: str) -> None:

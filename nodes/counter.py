@@ -1,6 +1,7 @@
 """The counter: the one place that knows how far the program is."""
 
 import collections
+import contextlib
 import json
 import os
 import threading
@@ -133,9 +134,10 @@ class Counter:
         if self._runtime.run_directory is None:
             return
         path = os.path.join(self._runtime.run_directory, COUNTS_FILE)
-        with open(f"{path}.new", "w") as file:
-            json.dump(self.snapshot(), file)
-        os.replace(f"{path}.new", path)
+        with contextlib.suppress(OSError):  # A full disk does not end a run.
+            with open(f"{path}.new", "w") as file:
+                json.dump(self.snapshot(), file)
+            os.replace(f"{path}.new", path)
 
 
 def counter_node() -> ServiceNode[CounterClient]:

@@ -69,15 +69,21 @@ class LearnerService:
     def _report(self) -> None:
         """Tells the counter how the learner and its replay are doing, also while it waits."""
         while not self._ended.wait(_REPORT_PERIOD_SECONDS):
-            gauges = self._progress.take_gauges()
-            info = self._replay.info()
-            gauges |= {
-                "replay_size": info.size,
-                "replay_max_size": info.max_size,
-                "samples_per_insert": info.sampled / max(1, info.inserted),
-            }
-            self._counter.report_soon("learner/0", gauges)
             self._counter.increment_soon(**self._progress.take_counts())
+            self._counter.report_soon("learner/0", self._progress.take_gauges())
+            try:
+                info = self._replay.info()
+            except Exception as error:  # Replay may be too busy to say; learning goes on.
+                print(f"Replay did not say what it holds: {error}")
+                continue
+            self._counter.report_soon(
+                "learner/0",
+                {
+                    "replay_size": info.size,
+                    "replay_max_size": info.max_size,
+                    "samples_per_insert": info.sampled / max(1, info.inserted),
+                },
+            )
 
 
 class _Progress:

@@ -19,7 +19,7 @@ class PriorityUpdater:
     def __init__(self, clients: Sequence[Any], table: str) -> None:
         self._clients = clients
         self._table = table
-        self._waiting: list[tuple[Any, Any, Sequence[int]]] = []
+        self._waiting: list[tuple[Any, Any, Any]] = []
         self._wake = threading.Condition()
         self._closed = False
         self._failure: Optional[Exception] = None
@@ -27,13 +27,13 @@ class PriorityUpdater:
         self._thread = threading.Thread(target=self._run, name="priorities", daemon=True)
         self._thread.start()
 
-    def update(self, keys: Any, priorities: Any, shards: Sequence[int]) -> None:
+    def update(self, keys: Any, priorities: Any, shards: Any) -> None:
         """Hands over the new priorities of one batch and returns at once.
 
         Args:
             keys: uint64 [B].
             priorities: float32 [B].
-            shards: Length of each shard's part of the batch, in order.
+            shards: int32 [B], which shard each item is in.
 
         Raises:
             FloatingPointError: A priority handed over earlier was not a finite number.
@@ -68,24 +68,21 @@ class PriorityUpdater:
             waiting, self._waiting = self._waiting, []
         if not waiting:
             return False
+        keys, priorities, shards = (
+            np.concatenate([np.asarray(part) for part in parts])
+            for parts in zip(*waiting, strict=True)
+        )
+        if not np.isfinite(priorities).all():
+            raise FloatingPointError(
+                "The learner's priorities are not finite: its loss has diverged; a smaller "
+                "learning rate or a smaller gradient norm helps."
+            )
         for shard, client in enumerate(self._clients):
-            updates: dict[int, float] = {}
-            for keys, priorities, shards in waiting:
-                start = sum(shards[:shard])
-                part = slice(start, start + shards[shard])
-                updates.update(_pairs(keys[part], priorities[part]))
-            client.mutate_priorities(self._table, updates=updates)
+            here = shards == shard
+            updates = zip(keys[here].tolist(), priorities[here].tolist(), strict=True)
+            client.mutate_priorities(self._table, updates=dict(updates))
         return True
 
     def _enough(self) -> bool:
-        return self._closed or sum(sum(update[2]) for update in self._waiting) >= _KEYS_PER_CALL
+        return self._closed or sum(len(update[0]) for update in self._waiting) >= _KEYS_PER_CALL
 
-
-def _pairs(keys: Any, priorities: Any) -> Any:
-    values = np.asarray(priorities)
-    if not np.isfinite(values).all():
-        raise FloatingPointError(
-            "The learner's priorities are not finite: its loss has diverged; a smaller learning "
-            "rate or a smaller gradient norm helps."
-        )
-    return zip(np.asarray(keys).tolist(), values.tolist(), strict=True)

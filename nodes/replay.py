@@ -16,7 +16,7 @@ _MAX_UNCONFIRMED_ITEMS = 50
 """Items that a writer sends ahead of the server before it waits for it (Horgan et al. 2018,
 appendix D: actors send batches of 50)."""
 _FLUSH_PERIOD_ITEMS = 25
-_WAIT_MILLISECONDS = 500
+_WAIT_MILLISECONDS = 200
 _SAMPLER_WORKERS = 2
 _INFO_TIMEOUT_SECONDS = 5
 
@@ -43,12 +43,12 @@ class Batch(NamedTuple):
     Attributes:
         sample: The items.
         keys: uint64 [B], the items' keys, each known to its own shard.
-        shards: Length of each shard's part of the batch, in order.
+        shards: int32 [B], which shard each item is in.
     """
 
     sample: Sample
     keys: Any
-    shards: Sequence[int]
+    shards: Any
 
 
 class ReplayClient:
@@ -193,7 +193,11 @@ class ReplayWriter:
 
 
 class Sampler:
-    """Prefetches batches; each shard gives an equal part of every batch."""
+    """Prefetches batches; each shard gives an equal part of every batch.
+
+    Where replay gives samples so slowly that waiting for them times out, they come in parts, which
+    are kept until they are a batch.
+    """
 
     def __init__(self, addresses: Sequence[str], spec: TableSpec, batch_size: int) -> None:
         if batch_size % len(addresses):
@@ -201,47 +205,64 @@ class Sampler:
                 f"The batch size must be a multiple of the {len(addresses)} replay shards, "
                 f"got {batch_size}."
             )
-        self._per_shard = batch_size // len(addresses)
+        self._batch_size = batch_size
         self._num_shards = len(addresses)
         self._dataset = self._make_dataset(addresses, spec)
         self._iterator: Any = None
+        self._parts: list[Batch] = []
 
     def next(self) -> Optional[Batch]:
-        """Returns the next batch, or None if replay gave none for half a second."""
+        """Returns the next batch, or None if replay gave no whole one in the time of a wait."""
         if self._iterator is None:
             self._iterator = iter(self._dataset)
         try:
-            info, data = next(self._iterator)
+            batch = Batch(*next(self._iterator))
         except StopIteration:
             self._iterator = None
             return None
-        sample = Sample(
-            probability=info.probability / self._num_shards,
-            table_size=info.table_size * self._num_shards,
-            data=data,
-        )
-        return Batch(sample, info.key, [self._per_shard] * self._num_shards)
+        if len(batch.keys) == self._batch_size:
+            return batch
+        self._parts.append(batch)
+        return self._join_parts()
+
+    def _join_parts(self) -> Optional[Batch]:
+        import tensorflow as tf
+
+        if sum(len(part.keys) for part in self._parts) < self._batch_size:
+            return None
+        joined = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *self._parts)
+        size = self._batch_size
+        self._parts = [tf.nest.map_structure(lambda column: column[size:], joined)]
+        return tf.nest.map_structure(lambda column: column[:size], joined)  # type: ignore[no-any-return]
 
     def _make_dataset(self, addresses: Sequence[str], spec: TableSpec) -> Any:
         import reverb
         import tensorflow as tf
 
+        per_shard = self._batch_size // self._num_shards
         shards = [
             reverb.TrajectoryDataset(
                 server_address=address,
                 table=spec.name,
                 dtypes={name: tf.as_dtype(array.dtype) for name, array in spec.item.items()},
                 shapes={name: tf.TensorShape(array.shape) for name, array in spec.item.items()},
-                max_in_flight_samples_per_worker=2 * self._per_shard,
+                max_in_flight_samples_per_worker=2 * per_shard,
                 num_workers_per_iterator=_SAMPLER_WORKERS,
                 rate_limiter_timeout_ms=_WAIT_MILLISECONDS,
-            ).batch(self._per_shard, drop_remainder=True)
+            ).batch(per_shard)
             for address in addresses
         ]
-        if len(shards) == 1:
-            dataset = shards[0]
-        else:
-            dataset = tf.data.Dataset.zip(tuple(shards)).map(
-                lambda *parts: tf.nest.map_structure(lambda *x: tf.concat(x, 0), *parts)
-            )
-        return dataset.prefetch(2)
+        return tf.data.Dataset.zip(tuple(shards)).map(self._combine).prefetch(2)
+
+    def _combine(self, *shards: Any) -> Any:
+        """Returns one batch out of a part of each shard; it runs inside the dataset."""
+        import tensorflow as tf
+
+        info, data = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *shards)
+        origin = [tf.fill(tf.shape(shard.info.key), index) for index, shard in enumerate(shards)]
+        sample = Sample(
+            probability=info.probability / self._num_shards,
+            table_size=info.table_size * self._num_shards,
+            data=data,
+        )
+        return sample, info.key, tf.concat(origin, 0)

@@ -41,7 +41,7 @@ def test_a_room_imports_only_the_rooms_that_it_may(room: str) -> None:
 
 def test_every_room_is_held() -> None:
     rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert rooms == set(ROOMS)
+    assert rooms - {"benchmarks"} == set(ROOMS)
 
 
 @pytest.mark.parametrize("room", ["programs", "launchers", "environments", "command", "monitoring"])

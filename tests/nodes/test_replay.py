@@ -1,5 +1,6 @@
 """Replay against real Reverb servers."""
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -108,6 +109,20 @@ def test_a_sampler_that_waits_for_items_gives_up_now_and_then(
     assert sampler.next() is None
     write(client, 0, [1.0, 2.0, 3.0])
     assert wait_for(sampler.next).sample.data["row"].shape == (2, 2)
+
+
+def test_samples_that_come_slowly_still_make_whole_batches(
+    servers: list[reverb.Server],
+) -> None:
+    client = client_of(servers, table(samples_per_insert=1.0), 1)
+    sampler = client.sampler(24)
+    write(client, 0, [1.0] * 11)  # With its buffer of 10, the limiter gives out 21 samples.
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        assert sampler.next() is None
+    write(client, 0, [1.0] * 11)
+    batch = wait_for(sampler.next)
+    assert batch.keys.shape == batch.shards.shape == batch.sample.probability.shape == (24,)
 
 
 def test_streams_take_turns_over_shards_and_batches_take_from_each(
