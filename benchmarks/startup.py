@@ -105,13 +105,10 @@ def measure_launchpad(directory: str) -> Figures:
         file.write(LAUNCHPAD)
     os.environ["PYTHONPATH"] = support.ROOT
 
-    def is_actor(process: psutil.Process) -> bool:
-        return _holds_actor(process)
-
     return measure(
         [sys.executable, script, str(ACTORS.value), ready],
         lambda: os.path.exists(ready),
-        is_actor,
+        _holds_actor,
         signal.SIGTERM,
     )
 
@@ -119,7 +116,7 @@ def measure_launchpad(directory: str) -> Figures:
 def _holds_actor(process: psutil.Process) -> bool:
     """Whether a process of Launchpad's runs an actor: each group has a data file of its own."""
     command = process.cmdline()
-    if "--data_file" not in command:
+    if "--data_file" not in command or "python" not in command[0]:
         return False
     with open(command[command.index("--data_file") + 1], "rb") as file:
         return b"ActorService" in file.read()

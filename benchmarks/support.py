@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -41,9 +41,8 @@ def process_group(command: Sequence[str]) -> Iterator[psutil.Process]:
         try:
             yield process
         finally:
-            for member in [*process.children(recursive=True), process]:
-                if member.is_running():
-                    member.send_signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
 
 
