@@ -13,6 +13,8 @@ from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import Publisher, VariableClient
 
 _REPORT_PERIOD_SECONDS = 0.5
+_STALE_SECONDS = 2.0
+"""A learner whose steps are slow publishes after this time, whatever its publish period."""
 
 
 class LearnerService:
@@ -46,17 +48,18 @@ class LearnerService:
         step = 0
         try:
             while not self._runtime.stopping:
-                waited = time.monotonic()
+                began = time.monotonic()
                 batch = sampler.next()
-                waited = time.monotonic() - waited
+                self._progress.add_wait(time.monotonic() - began)
                 if batch is None:
                     continue
                 result = self._learner.step(batch.sample)
                 updater.update(batch.keys, result.priorities, batch.shards)
+                self._progress.add_step(result, self._agent.batch_size)
                 step += 1
-                if step % self._agent.publish_period == 0:
+                due = step % self._agent.publish_period == 0
+                if due or publisher.idle_seconds > _STALE_SECONDS:
                     publisher.offer(step, self._learner.variables)
-                self._progress.add(result, self._agent.batch_size, waited)
                 if step == 1:
                     self._counter.increment(**self._progress.take_counts())
         finally:
@@ -96,13 +99,16 @@ class _Progress:
         self._waited = 0.0
         self._since = time.monotonic()
 
-    def add(self, result: StepResult, batch_size: int, waited: float) -> None:
+    def add_wait(self, seconds: float) -> None:
+        with self._lock:
+            self._waited += seconds
+
+    def add_step(self, result: StepResult, batch_size: int) -> None:
         with self._lock:
             self._counts["learner_steps"] += 1
             self._counts["trained_samples"] += batch_size
             self._counts["trained_timesteps"] += result.trained_timesteps
             self._metrics = result.metrics
-            self._waited += waited
 
     def take_counts(self) -> dict[str, int]:
         with self._lock:

@@ -85,4 +85,3 @@ class PriorityUpdater:
 
     def _enough(self) -> bool:
         return self._closed or sum(len(update[0]) for update in self._waiting) >= _KEYS_PER_CALL
-

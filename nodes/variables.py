@@ -106,12 +106,19 @@ class Publisher:
         self._offered: Optional[tuple[int, Sequence[NDArray[Any]]]] = None
         self._wake = threading.Condition()
         self._closed = False
+        self._offered_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long ago variables were offered last."""
+        return time.monotonic() - self._offered_at
 
     def offer(self, step: int, copy_variables: Callable[[], Sequence[NDArray[Any]]]) -> None:
         """Hands over a copy of the variables; one that was not yet published is replaced."""
         values = copy_variables()
+        self._offered_at = time.monotonic()
         with self._wake:
             self._offered = (step, values)
             self._wake.notify()
