@@ -92,47 +92,27 @@ def make_plan(program: lp.Program, mode: str, layout: Optional[Layout] = None) -
     """
     check_mode(mode)
     layout = layout or Layout()
-    groups = program.groups
     for label in layout.groups:
-        if label not in groups:
+        if label not in program.groups:
             raise UsageError(
                 f"The layout names the group {label!r}, but the program has only "
-                f"{', '.join(groups)}."
+                f"{', '.join(program.groups)}."
             )
-    nodes = {
-        f"{label}/{index}": node
-        for label, members in groups.items()
-        for index, node in enumerate(members)
-    }
-    if not nodes:
-        raise UsageError(f"The program {program.name!r} has no nodes.")
-    for name, node in nodes.items():
-        if not callable(getattr(node, "function", None)):
-            raise UsageError(
-                f"Node {name} is a {type(node).__name__}, which has no function to run: "
-                "only nodes that run Python can be launched."
-            )
+    nodes = _nodes_of(program)
     holders = _holders(nodes)
     _check_addresses(nodes)
     if mode != "local_mt":
         for name, node in nodes.items():
             _check_pickles(name, node)
-    hand_out_gpu = _gpu_dealer(visible_gpus() if mode == "local_mp" else ())
+    hand_out_gpus = _gpu_dealer(visible_gpus() if mode == "local_mp" else ())
     replicas = {}
     for name, node in nodes.items():
         group, index = name.rsplit("/", 1)
         group_layout = layout.groups.get(group, GroupLayout())
         traits = _with_layout(contract.traits_of(node), group_layout)
-        replicas[name] = Replica(
-            group,
-            int(index),
-            node,  # type: ignore[arg-type]
-            traits,
-            hand_out_gpu(name, traits, group_layout),
-            frozenset(holders[name]),
-        )
-    order = _held_first(holders)
-    return Plan(program.name, mode, {name: replicas[name] for name in order})
+        gpus = hand_out_gpus(name, traits, group_layout)
+        replicas[name] = Replica(group, int(index), node, traits, gpus, frozenset(holders[name]))
+    return Plan(program.name, mode, {name: replicas[name] for name in _held_first(holders)})
 
 
 def stop_wave(alive: Mapping[str, Iterable[str]]) -> set[str]:
@@ -145,6 +125,22 @@ def stop_wave(alive: Mapping[str, Iterable[str]]) -> set[str]:
     """
     free = {name for name, holders in alive.items() if not (set(holders) - {name}) & alive.keys()}
     return free or set(alive)
+
+
+def _nodes_of(program: lp.Program) -> dict[str, lp.PyNode]:
+    """Returns the program's nodes by `group/index`."""
+    nodes: dict[str, lp.PyNode] = {}
+    for label, members in program.groups.items():
+        for index, node in enumerate(members):
+            if not isinstance(node, lp.PyNode):
+                raise UsageError(
+                    f"Node {label}/{index} is a {type(node).__name__}: only nodes that run Python "
+                    "can be launched."
+                )
+            nodes[f"{label}/{index}"] = node
+    if not nodes:
+        raise UsageError(f"The program {program.name!r} has no nodes.")
+    return nodes
 
 
 def _held_first(holders: Mapping[str, set[str]]) -> list[str]:
@@ -192,14 +188,15 @@ def _check_addresses(nodes: Mapping[str, base.Node]) -> None:
                 raise UsageError(f"Nodes {owner} and {name} listen on the same address.")
 
 
-def _check_pickles(name: str, node: base.Node) -> None:
+def _check_pickles(name: str, node: lp.PyNode) -> None:
     serialization.enable_lru_cache_pickling_once()
     try:
-        cloudpickle.dumps(node.function)  # type: ignore[attr-defined]
+        cloudpickle.dumps(node.function)
         return
     except Exception as error:
         cause = error
-    path, culprit = f"node {name}", node
+    path: str = f"node {name}"
+    culprit: Any = node
     for argument, value in _arguments(node).items():
         found = _find_unpicklable(value, f"{path}, argument {argument!r}")
         if found is not None:
