@@ -1,6 +1,9 @@
 """Dataclasses as command-line flags: one flag a field, typed by the field's annotation."""
 
 import dataclasses
+import inspect
+import re
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -8,15 +11,13 @@ from typing import Any, Generic, TypeVar, Union
 
 from absl import flags
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import usage
 from usage import UsageError
 
 T = TypeVar("T")
-
-DESCRIPTION = "description"
-"""Key of a field's metadata under which its help stands."""
 
 
 class _OrNone(flags.ArgumentParser, Generic[T]):
@@ -61,11 +62,15 @@ _PARSERS: dict[Any, Callable[[], Any]] = {
 
 
 def define(values: flags.FlagValues, defaults: Any, prefix: str = "") -> None:
-    """Defines a flag on `values` for each field of the dataclass instance `defaults`."""
+    """Defines a flag on `values` for each field of the dataclass instance `defaults`.
+
+    A flag's help is the first sentence that the class's docstring says of the field.
+    """
     hints = typing.get_type_hints(type(defaults))
+    descriptions = _descriptions(type(defaults))
     for field in dataclasses.fields(defaults):
         name, default = prefix + field.name, getattr(defaults, field.name)
-        description = field.metadata.get(DESCRIPTION, "")
+        description = descriptions.get(field.name, "")
         if hints[field.name] is bool:
             flags.DEFINE_bool(name, default, description, flag_values=values)
         else:
@@ -109,8 +114,15 @@ def show_help(console: Console, values: flags.FlagValues, description: str) -> N
         flag = values[name]
         label = f"--\\[no]{name}" if flag.boolean else f"--{name}"
         default = "" if flag.default is None else f"[dim](default {flag.default})[/dim]"
-        table.add_row(label, f"{flag.help} {default}".strip())
+        table.add_row(label, f"{escape(flag.help.rstrip('.'))} {default}".strip())
     console.print(table)
+
+
+def _descriptions(cls: type) -> dict[str, str]:
+    """Returns the first sentence on each attribute in a class's Google-style docstring."""
+    section = (inspect.getdoc(cls) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^(\w+): (.*(?:\n .*)*)", textwrap.dedent(section), re.MULTILINE)
+    return {name: re.split(r"(?<! al)\.\s|;", " ".join(text.split()))[0] for name, text in entries}
 
 
 def _parser(hint: Any) -> Any:

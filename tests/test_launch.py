@@ -101,7 +101,9 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: pathlib.Path) -> None
 def test_help_lists_the_flags_and_the_agents_configuration(tmp_path: pathlib.Path) -> None:
     run = launch(tmp_path, "--help")
     assert run.returncode == 0
-    assert "--num_actors" in run.stdout and "--config.batch_size" in run.stdout
+    assert "Environments of each actor" in run.stdout
+    assert "--config.batch_size" in run.stdout
+    assert "no help" not in run.stdout
 
 
 def test_plan_prints_what_would_run_and_starts_nothing(tmp_path: pathlib.Path) -> None:
