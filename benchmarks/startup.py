@@ -78,7 +78,7 @@ def measure(
         began = time.monotonic()
         launcher.send_signal(stop_signal)
         launcher.wait(60)
-        support.wait_for(lambda: not any(map(psutil.Process.is_running, family)), 60, "gone")
+        support.wait_for(lambda: not any(map(support.is_alive, family)), 60, "gone")
         stop = time.monotonic() - began
     return Figures(running, statistics.median(private) / 2**20, stop)
 

@@ -57,6 +57,14 @@ def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     raise TimeoutError(f"{what}: not within {seconds} s")
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs; one that has ended but was not waited for does not."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def launch(directory: str, *flags: str, timeout: float = 600) -> dict[str, Any]:
     """Runs `launch.py` to its end in `directory` and returns its result."""
     command = [sys.executable, os.path.join(ROOT, "launch.py"), f"--run_dir={directory}", *flags]

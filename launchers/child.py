@@ -106,7 +106,7 @@ def _listen(pipe: "Connection[Any, Any]", runtime: NodeRuntime, post: _PipePost)
         pipe.recv()
     except (EOFError, OSError):
         _exit(1)
-    if not runtime.running:  # There is nothing yet that could be lost.
+    if not runtime.listening:  # It would not notice, and has nothing yet that could be lost.
         post.send("ended", None)
         _exit(0)
     runtime.stop()

@@ -38,6 +38,8 @@ class NodeRuntime(worker_manager.WorkerManager):
         self.run_directory = run_directory
         self._post = post
         self._running = threading.Event()
+        self._listening = False
+        self._says_when_running = False
         self._stop_handlers: list[Callable[[], None]] = []
         # What Launchpad's manager has; its constructor would claim the process's signals.
         self._mutex = threading.Lock()
@@ -57,9 +59,19 @@ class NodeRuntime(worker_manager.WorkerManager):
         return self._stop_event.is_set()
 
     @property
-    def running(self) -> bool:
-        """Whether the node has said that it is running."""
-        return self._running.is_set()
+    def listening(self) -> bool:
+        """Whether the node is at work, or has looked whether it should stop."""
+        return self._listening or self._running.is_set()
+
+    def wait_for_stop(self, timeout_secs: Optional[float] = None) -> bool:
+        """Waits until the node is asked to stop; returns whether it was, within the timeout."""
+        self._listen()
+        return self._stop_event.wait(timeout_secs)
+
+    def stop_event(self) -> threading.Event:
+        """Returns the event that is set when the node is asked to stop."""
+        self._listen()
+        return self._stop_event
 
     def report_running(self) -> None:
         """Says that the node is constructed, serving and at work."""
@@ -83,6 +95,7 @@ class NodeRuntime(worker_manager.WorkerManager):
 
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
         """Calls `handler` once the node is asked to stop, at once if it was already."""
+        self._listen()
         self._stop_handlers.append(handler)
         if self.stopping:
             handler()
@@ -91,6 +104,12 @@ class NodeRuntime(worker_manager.WorkerManager):
         """Forgets `handler`."""
         with contextlib.suppress(ValueError):
             self._stop_handlers.remove(handler)
+
+    def _listen(self) -> None:
+        """Notes that the node will notice a stop; one that serves nobody is running by that."""
+        self._listening = True
+        if not self._says_when_running:
+            self.report_running()
 
     def _stop(self) -> None:  # Launchpad: a colocated part failed.
         self.stop()
@@ -116,6 +135,7 @@ class NodeRuntime(worker_manager.WorkerManager):
             None if it ended well, else the traceback or what stands for it.
         """
         worker_manager._WORKER_MANAGERS.manager = self
+        self._says_when_running = ports is None
         node = getattr(function, "__self__", None)
         if node is not None:
             node._launch_context.initialize(

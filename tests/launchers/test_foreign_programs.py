@@ -38,6 +38,11 @@ def test_the_program_wait_example_ends_cleanly(mode: str, tmp_path: pathlib.Path
     assert result is not None
     assert (result.outcome, result.reason) == ("stopped", "_stop_program/0 called stop")
     assert result.failures == result.forced == {}
+    for node in ("sleep", "_wait_for_stop", "_stop_event", "_register_stop_handler"):
+        assert run.status[f"{node}/0"].state == "stopped"
+    if mode == "local_mp":
+        log = (tmp_path / "run/logs/sleep-0.log").read_text()
+        assert "Clean termination of _sleep node" in log
 
 
 def make_environment(evaluation: bool) -> Any:

@@ -1,6 +1,8 @@
 """Ape-X's program in threads: real replay, real calls, real environments."""
 
 import dataclasses
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -127,3 +129,23 @@ def test_atari_with_the_papers_network_advances(mode: str, tmp_path) -> None:  #
 def test_counts_are_positive(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):
         ReplayOptions(**{name: 0})
+
+
+LAUNCHPAD = """
+import os
+import launchpad as lp
+from programs.replay_program import ReplayOptions
+from tests.programs.test_replay_program import program_of, snapshot
+from tests.support import wait_for
+
+program = program_of(ReplayOptions(num_actors=2))
+lp.launch(program, launch_type="local_mt")
+wait_for(lambda: snapshot(program)["counts"].get("learner_steps", 0) > 20, 60)
+wait_for(lambda: snapshot(program)["evaluator_episodes"] > 0, 60)
+os._exit(7)
+"""
+
+
+def test_launchpads_own_launcher_runs_the_program_too() -> None:
+    run = subprocess.run([sys.executable, "-c", LAUNCHPAD], timeout=110, check=False)
+    assert run.returncode == 7
