@@ -3,6 +3,7 @@
 python launch.py --agent apex --mode local_mp --env catch
 """
 
+import itertools
 import os
 import signal
 import sys
@@ -34,35 +35,46 @@ class Signals:
     Attributes:
         received: The first signal that came, or None.
         run: The run to stop, once there is one.
+        ending: Whether there is nothing left to stop.
     """
 
     def __init__(self) -> None:
         self.received: Optional[int] = None
         self.run: Optional[Run] = None
+        self.ending = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._handle)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                signal.signal(number, self._handle)
 
     @property
     def reason(self) -> str:
         """Names the signal that came."""
         return f"{signal.Signals(self.received or 0).name} was received"
 
+    def stop_from_now_on(self, run: "Run") -> None:
+        """Lets signals stop `run`, also one that has come already."""
+        self.run = run
+        if self.received is not None:
+            run.stop("stopped", self.reason, STOP_SECONDS_AFTER_SIGNAL)
+
     def _handle(self, number: int, frame: Optional[FrameType]) -> None:
         again = self.received is not None
         self.received = self.received or number
-        if self.run is not None:
-            self.run.stop("stopped", self.reason, 0.0 if again else STOP_SECONDS_AFTER_SIGNAL)
-        elif not again:
+        if self.ending:
+            return
+        if self.run is None:
             raise Interrupted
+        self.run.stop("stopped", self.reason, 0.0 if again else STOP_SECONDS_AFTER_SIGNAL)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command line and returns the exit status."""
     signals = Signals()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one core an actor
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # 1.6 times faster convolutions on CPUs
-    sys.path.insert(0, os.getcwd())
+    sys.path.append(os.getcwd())
     try:
         from monitoring.screen import Screen
 
@@ -70,15 +82,20 @@ def main(arguments: Sequence[str]) -> int:
         try:
             return _run(arguments, screen, signals)
         except UsageError as error:
-            if "--debug" in arguments:
-                screen.errors.print(traceback.format_exc(), markup=False)
-            screen.errors.print(str(error), style="red", markup=False)
+            if {"--debug", "--debug=true"}.intersection(arguments):
+                screen.errors.print(traceback.format_exc())
+            screen.errors.print(str(error), style="red")
             return 2
-        except Exception:
-            screen.errors.print(traceback.format_exc(), markup=False)
+        except SystemExit as exit_:
+            screen.errors.print(f"Somebody's code ended the process: SystemExit: {exit_.code}")
             return 1
+        except Exception:
+            if signals.received is None:
+                screen.errors.print(traceback.format_exc())
+                return 1
     except Interrupted:
-        return 128 + (signals.received or 0)
+        pass
+    return 128 + (signals.received or 0)
 
 
 def _run(arguments: Sequence[str], screen: "Screen", signals: Signals) -> int:
@@ -91,17 +108,7 @@ def _run(arguments: Sequence[str], screen: "Screen", signals: Signals) -> int:
     assembled = assembly.assemble(settings, values, arguments)
     if settings.plan:
         return _show_plan(assembled, screen)
-    from launchers.directory import RunDirectory
-
-    directory = RunDirectory(
-        settings.run_dir or f"runs/{assembled.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    )
-    try:
-        return _launch(assembled, directory, screen, signals)
-    except Exception:
-        if signals.run is None:  # Nothing was started.
-            directory.abandon()
-        raise
+    return _launch(assembled, _claim_directory(assembled), screen, signals)
 
 
 def _show_plan(assembled: "Assembly", screen: "Screen") -> int:
@@ -114,36 +121,64 @@ def _show_plan(assembled: "Assembly", screen: "Screen") -> int:
     return 0
 
 
+def _claim_directory(assembled: "Assembly") -> "RunDirectory":
+    from launchers.directory import RunDirectory
+
+    if assembled.settings.run_dir is not None:
+        return RunDirectory(assembled.settings.run_dir)
+    default = f"runs/{assembled.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in itertools.count(2):
+        try:
+            return RunDirectory(default)
+        except UsageError:
+            if not os.path.exists(default):
+                raise
+            default = f"{default.removesuffix(f'+{number - 1}')}+{number}"
+    raise AssertionError
+
+
 def _launch(
     assembled: "Assembly", directory: "RunDirectory", screen: "Screen", signals: Signals
 ) -> int:
-    """Draws the program, runs it to its end and writes its result."""
+    """Runs the program to its end and writes its result."""
+    from launchers import processes
+    from launchers.supervisor import Result
+
+    try:
+        result = _run_to_end(assembled, directory, screen, signals)
+    except BaseException:
+        if signals.received is None:
+            if signals.run is None:  # Nothing was started.
+                directory.abandon()
+            raise
+        result = Result("stopped", signals.reason, {}, {})
+    finally:
+        signals.ending = True
+        processes.ForkServer.clean_up()
+    _finish(assembled, directory, screen, result, signals.run)
+    if result.outcome == "stopped" and signals.received is not None:
+        return 128 + signals.received
+    return 1 if result.outcome == "failed" else 0
+
+
+def _run_to_end(
+    assembled: "Assembly", directory: "RunDirectory", screen: "Screen", signals: Signals
+) -> "Result":
     from launchers import processes
     from launchers.run import launch
-    from launchers.supervisor import Result
     from monitoring.progress import Progress
 
     screen.log_to(directory.log("launcher"))
     directory.write("config.json", assembled.describe())
-    replicas: list[str] = []
-    try:
-        if assembled.settings.mode == "local_mp":
-            processes.ForkServer.start(assembled.preload, directory.log("forkserver"))
-        run = launch(assembled.draw(), assembled.settings.mode, run_directory=directory)
-        signals.run = run
-        screen.console.print(f"{assembled.name}: {directory.path}")
-        replicas = list(run.plan.replicas)
-        with Progress(run, screen.console) as progress:
-            while (result := run.wait(0.1)) is None:
-                progress.update()
-    except Interrupted:
-        result = Result("stopped", signals.reason, {}, {})
-    finally:
-        processes.ForkServer.kill()
-    _finish(assembled, directory, screen, result, replicas)
-    if result.outcome == "stopped" and signals.received is not None:
-        return 128 + signals.received
-    return 1 if result.outcome == "failed" else 0
+    if assembled.settings.mode == "local_mp" and assembled.preload:
+        processes.ForkServer.prepare(assembled.preload, directory.log("forkserver"))
+    run = launch(assembled.draw(), assembled.settings.mode, run_directory=directory)
+    signals.stop_from_now_on(run)
+    screen.console.print(f"{assembled.name}: {directory.path}")
+    with Progress(run, screen.console) as progress:
+        while (result := run.wait(0.1)) is None:
+            progress.update()
+    return result
 
 
 def _finish(
@@ -151,7 +186,7 @@ def _finish(
     directory: "RunDirectory",
     screen: "Screen",
     result: "Result",
-    replicas: Sequence[str],
+    run: Optional["Run"],
 ) -> None:
     import psutil
 
@@ -164,13 +199,15 @@ def _finish(
         assembled.solved_at,
         psutil.Process().create_time(),
         time.time(),
-        replicas,
+        list(run.plan.replicas) if run is not None else [],
     )
-    directory.write("result.json", facts)
     results.show_result(screen.console, result, facts, directory)
+    try:
+        directory.write("result.json", facts)
+    except OSError as error:
+        screen.errors.print(f"The result could not be written: {error}.", style="red")
 
 
 if __name__ == "__main__":
     status = main(sys.argv[1:])
-    sys.stdout.flush()
     os._exit(status)  # Threads that could not be stopped must not hold up the end.

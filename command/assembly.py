@@ -2,8 +2,10 @@
 
 import dataclasses
 import importlib
+import inspect
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
 import launchpad as lp
@@ -20,6 +22,18 @@ from usage import UsageError
 
 AGENTS = {"apex": "agents.apex.agent:ApeX"}
 CONFIG_PREFIX = "config."
+AGENT_ONLY = (
+    "agent",
+    "env",
+    "preset",
+    "num_actors",
+    "envs_per_actor",
+    "replay_shards",
+    "max_steps",
+    "stop_when_solved",
+    "seed",
+)
+"""Flags that mean nothing for a program of one's own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +41,7 @@ class Assembly:
     """What a launch will run, before its program is drawn.
 
     Attributes:
-        name: Name of the program.
+        name: What the run is called.
         settings: The flags.
         config: The agent's configuration, or None for a program of one's own.
         solved_at: Return at which the environment counts as solved, or None.
@@ -44,15 +58,23 @@ class Assembly:
 
     def describe(self) -> dict[str, Any]:
         """Returns what was asked for as plain data, for `config.json`."""
-        config = None if self.config is None else dataclasses.asdict(self.config)
-        return {"settings": dataclasses.asdict(self.settings), "config": config}
+        settings = dataclasses.asdict(self.settings)
+        if self.config is None:
+            return {"settings": {k: v for k, v in settings.items() if k not in AGENT_ONLY}}
+        return {"settings": settings, "config": dataclasses.asdict(self.config)}
 
 
 def read(arguments: Sequence[str]) -> tuple[Settings, flags.FlagValues]:
-    """Reads a launch's arguments as far as they do not depend on one another."""
+    """Reads a launch's arguments as far as they do not depend on one another.
+
+    Where help is asked for, only that and what it depends on is read.
+    """
     values = flags.FlagValues()
     flags_.define(values, Settings())
     flags_.parse(values, arguments, known_only=True)
+    if values["help"].value:
+        names = ("help", "agent", "program", "env", "preset")
+        return Settings(**{name: values[name].value for name in names}), values
     return flags_.collect(values, Settings()), values
 
 
@@ -64,11 +86,8 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
     """
     check_mode(settings.mode)
     if settings.program is not None:
-        flags_.parse(values, arguments)
-        function = load_object("program", settings.program)
-        name = settings.program.rpartition(":")[2]
-        return Assembly(name, settings, None, None, lambda: _call(settings.program, function), ())
-    agent_class = load_object("agent", settings.agent, AGENTS)
+        return _assemble_program(settings, settings.program, values, arguments)
+    agent_class = _agent_class(settings)
     environment = registry.load(settings.env)
     preset = _preset(agent_class, settings)
     flags_.define(values, preset, CONFIG_PREFIX)
@@ -88,28 +107,56 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
     )
 
 
+def _assemble_program(
+    settings: Settings, name: str, values: flags.FlagValues, arguments: Sequence[str]
+) -> Assembly:
+    flags_.parse(values, arguments)
+    for flag in AGENT_ONLY:
+        if values[flag].present:
+            raise UsageError(f"--{flag} is for --agent and means nothing with --program.")
+    function = load_object("program", name)
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise UsageError(
+            f"The program {name} must be a function that can be called without arguments: {error}."
+        ) from None
+    program = function()
+    if not isinstance(program, lp.Program):
+        raise UsageError(f"{name} returned a {type(program).__name__}, not a launchpad.Program.")
+    return Assembly(program.name, settings, None, None, lambda: program, ())
+
+
 def all_flags(settings: Settings, values: flags.FlagValues) -> flags.FlagValues:
     """Returns `values` with the flags of the agent's configuration, as far as there is one."""
     if settings.program is None:
-        agent_class = load_object("agent", settings.agent, AGENTS)
-        flags_.define(values, _preset(agent_class, settings), CONFIG_PREFIX)
+        flags_.define(values, _preset(_agent_class(settings), settings), CONFIG_PREFIX)
     return values
 
 
 def check_memory(agent: Agent) -> None:
-    """Checks that the agent's replay will fit into this machine's memory.
+    """Checks that the agent's replay will fit into the memory that this process may have.
 
     Raises:
         UsageError: It will not.
     """
     table = agent.table
     needed = table.max_size * table.bytes_per_item
-    available = psutil.virtual_memory().available
+    available = min(psutil.virtual_memory().available, _container_limit())
     if needed > available:
         raise UsageError(
             f"A replay of {table.max_size:,} items of about {table.bytes_per_item:,} bytes needs "
             f"{needed / 2**30:.1f} GiB, but {available / 2**30:.1f} GiB are free: make it smaller."
         )
+
+
+def _container_limit() -> int:
+    """Returns the memory limit of this process's control group, in bytes, or a very large one."""
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            return int(file.read())
+    except (OSError, ValueError):  # No such group, or `max`.
+        return sys.maxsize
 
 
 def load_object(kind: str, name: str, known: Optional[dict[str, str]] = None) -> Any:
@@ -120,7 +167,7 @@ def load_object(kind: str, name: str, known: Optional[dict[str, str]] = None) ->
     """
     path = (known or {}).get(name, name)
     module_name, colon, attribute = path.partition(":")
-    if not colon:
+    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise usage.unknown(kind, name, [*(known or {}), "package.module:attribute"])
     try:
         module = importlib.import_module(module_name)
@@ -129,16 +176,32 @@ def load_object(kind: str, name: str, known: Optional[dict[str, str]] = None) ->
             raise
         raise UsageError(
             f"The {kind} {name!r} is in no module that can be imported: there is no "
-            f"{error.name!r} here or among the installed packages."
+            f"{error.name!r} in this folder or among the installed packages."
         ) from None
     if not hasattr(module, attribute):
-        public = [entry for entry in vars(module) if not entry.startswith("_")]
+        public = [
+            entry
+            for entry, value in vars(module).items()
+            if getattr(value, "__module__", None) == module_name and not entry.startswith("_")
+        ]
         raise usage.unknown(f"{kind} in {module_name}", attribute, public)
     return getattr(module, attribute)
 
 
+def _agent_class(settings: Settings) -> Any:
+    agent_class = load_object("agent", settings.agent, AGENTS)
+    if not inspect.isclass(agent_class) or not callable(getattr(agent_class, "presets", None)):
+        raise UsageError(
+            f"{settings.agent} is no agent: it must be a class with `presets()` and the rest of "
+            "agents.agent.Agent."
+        )
+    return agent_class
+
+
 def _preset(agent_class: Any, settings: Settings) -> Any:
     presets = agent_class.presets()
+    if not isinstance(presets, Mapping) or not all(map(dataclasses.is_dataclass, presets.values())):
+        raise UsageError(f"{settings.agent}.presets() must map names to dataclasses.")
     name = settings.preset or ("paper" if settings.env.startswith("atari:") else "small")
     if name not in presets:
         raise usage.unknown("preset", name, presets)
@@ -163,10 +226,3 @@ def _draw(
             seed=settings.seed,
         ),
     )
-
-
-def _call(name: Optional[str], function: Callable[[], Any]) -> lp.Program:
-    program = function()
-    if not isinstance(program, lp.Program):
-        raise UsageError(f"{name} returned a {type(program).__name__}, not a launchpad.Program.")
-    return program

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar, Union
 
 from absl import flags
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 import usage
@@ -61,6 +60,16 @@ _PARSERS: dict[Any, Callable[[], Any]] = {
 }
 
 
+_ARTICLES = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "int or none": "an integer or none",
+    "float or none": "a number or none",
+    "integers": "integers with commas between them",
+}
+
+
 def define(values: flags.FlagValues, defaults: Any, prefix: str = "") -> None:
     """Defines a flag on `values` for each field of the dataclass instance `defaults`.
 
@@ -100,6 +109,10 @@ def parse(values: flags.FlagValues, arguments: Sequence[str], known_only: bool =
         rest = values(["launch.py", *arguments], known_only=known_only)
     except flags.UnrecognizedFlagError as error:
         raise usage.unknown("flag", error.flagname, values) from None
+    except flags.IllegalFlagValueError as error:
+        name, value = re.findall(r"flag --([\w.]+)=(.*?): ", str(error), re.DOTALL)[0]
+        kind = values[name].parser.flag_type()
+        raise UsageError(f"--{name} wants {_ARTICLES.get(kind, kind)}, got {value!r}.") from None
     except flags.Error as error:
         raise UsageError(f"{str(error).rstrip('.')}.") from None
     if rest[1:] and not known_only:
@@ -108,13 +121,12 @@ def parse(values: flags.FlagValues, arguments: Sequence[str], known_only: bool =
 
 def show_help(console: Console, values: flags.FlagValues, description: str) -> None:
     """Prints every flag with its type, default and description."""
-    console.print(description, highlight=False)
+    console.print(description)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name in values:
         flag = values[name]
-        label = f"--\\[no]{name}" if flag.boolean else f"--{name}"
-        default = "" if flag.default is None else f"[dim](default {flag.default})[/dim]"
-        table.add_row(label, f"{escape(flag.help.rstrip('.'))} {default}".strip())
+        label = f"--[no]{name}" if flag.boolean else f"--{name}"
+        table.add_row(label, f"{flag.help.rstrip('.')} (default {flag.default})")
     console.print(table)
 
 

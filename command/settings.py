@@ -5,6 +5,9 @@ from typing import Optional
 
 from usage import UsageError
 
+MOST = 10_000
+"""More replicas, or environments of one, than a machine or a small cluster runs."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -52,5 +55,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name} must be at least 1, got {value}.")
+        for name in ("num_actors", "envs_per_actor", "replay_shards"):
+            if getattr(self, name) > MOST:
+                raise UsageError(f"--{name} must be at most {MOST}, got {getattr(self, name)}.")
         if self.seed < 0:
             raise UsageError(f"--seed must not be negative, got {self.seed}.")

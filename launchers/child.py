@@ -66,11 +66,10 @@ def main(config: ChildConfig, payload: bytes, pipe: "Connection[Any, Any]") -> N
     The process ends when its launcher does, however that happens: the kernel kills it with the
     process that forked it, and a pipe without a launcher at its other end ends it too.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.setsid()  # Ctrl-C is the launcher's, and what the node starts is the node's.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a fork does not inherit it
     post = _PipePost(pipe)
     runtime = NodeRuntime(config.name, config.run_directory, post)
-    signal.signal(signal.SIGTERM, lambda *_: runtime.stop())
     threading.Thread(target=_listen, args=(pipe, runtime, post), daemon=True).start()
     try:
         _take_over_process(config)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import glob
+import itertools
 import os
 from collections.abc import Mapping
 from typing import Optional
@@ -35,5 +36,6 @@ def visible_gpus() -> tuple[str, ...]:
     """Returns the GPUs that this process may hand out, as `CUDA_VISIBLE_DEVICES` names them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
-        return tuple(name for name in named.split(",") if name)
+        names = [name.strip() for name in named.split(",") if name.strip()]
+        return tuple(itertools.takewhile(lambda name: name != "-1", names))  # as CUDA reads it
     return tuple(str(index) for index in range(len(glob.glob("/dev/nvidia[0-9]*"))))

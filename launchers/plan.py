@@ -204,7 +204,7 @@ def _check_pickles(name: str, node: lp.PyNode) -> None:
             break
     raise UsageError(
         f"N{path[1:]} is a {type(culprit).__name__}, which cannot be pickled ({cause}): build it "
-        "inside the node, or pass a lp.Deferred."
+        "inside the node, from arguments that can be."
     ) from cause
 
 

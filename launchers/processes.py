@@ -6,10 +6,12 @@ import multiprocessing.connection
 import os
 import pickletools
 import queue
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Optional
@@ -21,44 +23,49 @@ from launchers import events as ev
 from launchers.plan import Plan, Replica
 from launchers.ports import ReservedPort
 
-_ALWAYS_PRELOADED = ("launchers.child", "courier")
+_ALWAYS_PRELOADED = ("launchers.leash", "launchers.child", "courier")
 
 
 class ForkServer:
     """The one process that all replicas of this process's runs are forked from.
 
     It is Python's own fork server, of which a process has one. It loads the modules that its first
-    user names, and is there for all later runs; when one of them needs packages of which it has
-    nothing, and no other run goes on, it is replaced.
+    user names, and is there for all later runs.
     """
 
     _lock = threading.Lock()
     _loaded: frozenset[str] = frozenset()
+    _prepared = False
     _users = 0
 
     @classmethod
-    def start(cls, modules: Iterable[str], log: Optional[str] = None) -> None:
-        """Starts loading `modules` in the background, unless the fork server has them already.
+    def prepare(cls, modules: Iterable[str], log: Optional[str] = None) -> None:
+        """Starts loading `modules` in the background, for all runs to come.
 
         Args:
             modules: What replicas will need; one that cannot be imported is left to the replicas.
             log: Where what the modules print goes.
         """
-        wanted = cls._loaded.union(_ALWAYS_PRELOADED, modules)
         with cls._lock:
-            if _packages(wanted) != _packages(cls._loaded) and cls._users == 0:
-                cls.kill()
-                context = multiprocessing.get_context("forkserver")
-                context.set_forkserver_preload(sorted(wanted))
-                cls._loaded = wanted
-            with _output_to(log):
-                forkserver.ensure_running()
+            if not cls._loaded.issuperset(modules):
+                cls._replace([*modules], log)
+            cls._prepared = True
 
     @classmethod
     @contextlib.contextmanager
-    def used(cls) -> Iterator[None]:
-        """Keeps the fork server from being replaced."""
+    def used(cls, modules: Iterable[str], log: str) -> Iterator[None]:
+        """Keeps the fork server for a run.
+
+        Args:
+            modules: What the run needs. Unless it was prepared, a fork server that has nothing of
+                one of their packages is replaced, when no other run uses it.
+            log: Where what the modules print goes.
+        """
+        modules = list(modules)
         with cls._lock:
+            lacking = _packages(modules) - _packages(cls._loaded)
+            if not cls._loaded or (lacking and not cls._prepared):
+                cls._replace(modules, log)
             cls._users += 1
         try:
             yield
@@ -75,6 +82,59 @@ class ForkServer:
                 os.kill(server._forkserver_pid, signal.SIGKILL)
             server._stop()
         cls._loaded = frozenset()
+        cls._prepared = False
+
+    @classmethod
+    def clean_up(cls) -> None:
+        """Ends the fork server and removes its files, for a process that ends."""
+        cls.kill()
+        directory = multiprocessing.current_process()._config.get("tempdir")  # type: ignore[attr-defined]
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    @classmethod
+    def _replace(cls, modules: Sequence[str], log: Optional[str]) -> None:
+        if cls._users:
+            return
+        cls.kill()
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(dict.fromkeys([*_ALWAYS_PRELOADED, *sorted(modules)])))
+        with _output_to(log):
+            _starter.run(forkserver.ensure_running)
+        cls._loaded = frozenset(modules)
+
+
+class _LongLivedThread:
+    """Runs functions in a thread that ends only with the process.
+
+    The kernel takes the end of the thread that started a process for the end of its parent.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[tuple[Callable[[], None], futures.Future[None]]] = (
+            queue.SimpleQueue()
+        )
+        self._thread: Optional[threading.Thread] = None
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Runs `function` there and waits for its end."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="fork server's", daemon=True)
+            self._thread.start()
+        done: futures.Future[None] = futures.Future()
+        self._tasks.put((function, done))
+        done.result()
+
+    def _loop(self) -> None:
+        while True:
+            function, done = self._tasks.get()
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+
+_starter = _LongLivedThread()
 
 
 @contextlib.contextmanager
@@ -134,9 +194,9 @@ class ProcessBackend:
             *(module for payload in self._payloads.values() for module in _modules_in(payload)),
             *(name for replica in plan.replicas.values() for name in replica.traits.preload),
         ]
-        ForkServer.start(modules, os.path.join(run_directory, "logs", "forkserver.log"))
+        log = os.path.join(run_directory, "logs", "forkserver.log")
         self._exit = contextlib.ExitStack()
-        self._exit.enter_context(ForkServer.used())
+        self._exit.enter_context(ForkServer.used(modules, log))
         self._starter = threading.Thread(target=self._start_all, name="starter", daemon=True)
         self._starter.start()
 
@@ -203,23 +263,29 @@ class ProcessBackend:
 
     def _follow(self, name: str) -> None:
         """Passes on what a replica tells, until its process is gone."""
+        process, pipe = self._processes[name], self._pipes[name]
+        pid = process.pid
+        assert pid is not None
         error: Optional[str] = None
         told_end = False
         with contextlib.suppress(EOFError, OSError):
-            while True:
-                message = self._pipes[name].recv()
+            # What the process has forked may hold its pipe open, but not its sentinel.
+            while pipe in multiprocessing.connection.wait([pipe, process.sentinel]):
+                message = pipe.recv()
                 if message[0] == "running":
                     self._events.put(ev.Running(name))
                 elif message[0] == "stop_program":
                     self._events.put(ev.StopProgram(*message[1:]))
                 else:
                     told_end, error = True, message[1]
-        multiprocessing.connection.wait([self._processes[name].sentinel])
+        multiprocessing.connection.wait([process.sentinel])
         with self._reaping:
-            self._processes[name].join()
-        self._pipes[name].close()
+            process.join()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # what the node started and did not end
+        pipe.close()
         if not told_end:
-            error = _describe_exit(self._processes[name].exitcode)
+            error = _describe_exit(process.exitcode)
         self._events.put(ev.Ended(name, error))
 
 
@@ -227,9 +293,7 @@ def _packages(modules: Iterable[str]) -> set[str]:
     return {module.partition(".")[0] for module in modules}
 
 
-def _describe_exit(code: Optional[int]) -> Optional[str]:
-    if code == 0:
-        return None
+def _describe_exit(code: Optional[int]) -> str:
     if code is not None and code < 0:
         return f"Its process was ended by {signal.Signals(-code).name}"
     return f"Its process exited with status {code}"

@@ -1,5 +1,6 @@
 """Launches a program, and lets whoever launched it wait for it, stop it and look at it."""
 
+import contextlib
 import queue
 import tempfile
 import threading
@@ -132,10 +133,8 @@ class Run:
         if self._directory is None:
             return
         status = {name: vars(status) for name, status in self.status.items()}
-        try:
+        with contextlib.suppress(OSError):  # A full disk does not end a run.
             self._directory.write(STATUS_FILE, status)
-        except OSError as error:  # A full disk does not end a run.
-            print(f"{STATUS_FILE} was not written: {error}")
 
 
 def launch(

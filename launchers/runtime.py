@@ -38,6 +38,7 @@ class NodeRuntime(worker_manager.WorkerManager):
         self.run_directory = run_directory
         self._post = post
         self._running = threading.Event()
+        self._ended = threading.Event()
         self._listening = False
         self._says_when_running = False
         self._stop_handlers: list[Callable[[], None]] = []
@@ -87,11 +88,8 @@ class NodeRuntime(worker_manager.WorkerManager):
         """Asks the node to stop; called by the launcher."""
         self._stop_counter += 1
         self._stop_event.set()
-        for handler in self._stop_handlers[:]:
-            try:
-                handler()
-            except Exception:  # A node's own handler must not keep the others from stopping.
-                traceback.print_exc()
+        for handler in self._stop_handlers[:]:  # Each may take as long as the node itself.
+            threading.Thread(target=handler, name="stop handler", daemon=True).start()
 
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
         """Calls `handler` once the node is asked to stop, at once if it was already."""
@@ -141,8 +139,9 @@ class NodeRuntime(worker_manager.WorkerManager):
             node._launch_context.initialize(
                 launch_type, self, lambda: self.request_stop("stopped", f"{self.name} called stop")
             )
-        if ports is not None:
-            threading.Thread(target=self._probe, args=(ports,), name="probe", daemon=True).start()
+        probe = threading.Thread(target=self._probe, args=(ports or (),), name="probe", daemon=True)
+        if not self._says_when_running:
+            probe.start()
         try:
             function()
         except SystemExit as exit_:
@@ -150,15 +149,19 @@ class NodeRuntime(worker_manager.WorkerManager):
                 return f"SystemExit: the node exited with status {exit_.code}"
         except BaseException:
             return traceback.format_exc()
+        finally:
+            self._ended.set()
+            if not self._says_when_running:
+                probe.join()
         return None
 
     def _probe(self, ports: Sequence[int]) -> None:
         for port in ports:
-            while not self._stop_event.wait(_PROBE_PERIOD_SECONDS):
+            while not self._ended.wait(_PROBE_PERIOD_SECONDS):
                 with contextlib.suppress(OSError):
                     socket.create_connection(("localhost", port), timeout=1.0).close()
                     break
-        if not self.stopping:
+        if not self._ended.is_set():
             self.report_running()
 
 

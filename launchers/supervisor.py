@@ -1,6 +1,5 @@
 """Follows every replica's state, applies policies, and ends the program in order."""
 
-import collections
 import dataclasses
 import queue
 import threading
@@ -58,7 +57,8 @@ class Result:
     Attributes:
         outcome: `solved`, `finished`, `stopped` or `failed`.
         reason: One sentence for the person who started it.
-        failures: Why replicas failed, by name, in the order in which they did.
+        failures: Why replicas failed, by name, in the order in which they did; also of those that
+            failed while they stopped, which does not change the outcome.
         forced: Replicas that did not stop when they were asked, and what became of them.
     """
 
@@ -95,8 +95,9 @@ class Supervisor:
         self._end: Optional[StopProgram] = None
         self._failed = False
         self._failures: dict[str, str] = {}
-        self._asked: dict[str, float] = collections.OrderedDict()
+        self._asked: dict[str, float] = {}
         self._killed: dict[str, float] = {}
+        self._everybody_asked_by = float("inf")
         self._everything_by = float("inf")
 
     def run(self) -> Result:
@@ -130,33 +131,40 @@ class Supervisor:
             self._change(event.replica, "starting")
         elif isinstance(event, Running):
             self._change(event.replica, "running")
-            if all(status.state == "running" for status in self.status.values()):
-                self.all_running.set()
         elif isinstance(event, Ended):
             self._handle_end(event)
 
     def _handle_end(self, event: Ended) -> None:
+        name, error = event.replica, event.error
+        traits = self._plan.replicas[name].traits
+        if error is None and traits.endless and self._end is None:
+            error = "It ended without having been asked to"
+        if error is not None and name not in self._killed:
+            self.status[name].error = error
+            self._failures[name] = error
         if self._end is not None:
-            self._change(event.replica, "stopped")
-        elif event.error is None:
-            self._change(event.replica, "finished")
+            self._change(name, "stopped")
+        elif error is None:
+            self._change(name, "finished")
         else:
-            self.status[event.replica].error = event.error
-            self._failures[event.replica] = event.error
-            self._change(event.replica, "failed")
-            if self._plan.replicas[event.replica].traits.on_failure == "stop":
+            self._change(name, "failed")
+            if traits.on_failure == "stop":
                 self._failed = True
-                self._begin_stop(StopProgram("failed", f"{event.replica} failed"))
+                self._begin_stop(StopProgram("failed", f"{name} failed"))
 
     def _begin_stop(self, request: StopProgram) -> None:
         if self._end is None:
             self._end = request
         if request.seconds is not None:
-            self._everything_by = min(self._everything_by, time.monotonic() + request.seconds)
+            now = time.monotonic()
+            self._everybody_asked_by = min(self._everybody_asked_by, now + request.seconds / 2)
+            self._everything_by = min(self._everything_by, now + request.seconds)
 
     def _ask_next_wave(self) -> None:
+        """Asks those whose handles nobody alive holds; everybody, when time is short."""
         alive = self._alive()
-        for name in stop_wave(alive) if alive else ():
+        short = time.monotonic() >= self._everybody_asked_by
+        for name in alive if short or not alive else stop_wave(alive):
             if name not in self._asked:
                 seconds = self._plan.replicas[name].traits.stop_seconds
                 self._asked[name] = time.monotonic() + seconds
@@ -165,6 +173,8 @@ class Supervisor:
     def _seconds_to_next_deadline(self) -> Optional[float]:
         alive = self._alive()
         deadlines = [self._deadline(name) for name in alive]
+        if len(self._asked) < len(self.status):
+            deadlines.append(self._everybody_asked_by)
         nearest = min(deadlines)
         return None if nearest == float("inf") else max(0.0, nearest - time.monotonic())
 
@@ -190,6 +200,8 @@ class Supervisor:
         status = self.status[name]
         status.state = state
         status.since = time.time()
+        if all(status.state in ("running", "finished") for status in self.status.values()):
+            self.all_running.set()
         self._on_change()
 
     def _result(self) -> Result:

@@ -77,16 +77,19 @@ class ThreadBackend:
         self._exit.close()
 
     def _run(self, replica: Replica) -> None:
-        if self._output is not None:
-            self._output.begin(replica.name)
         ports = None
         if not replica.traits.reports_running:
             ports = [port.port for port in self._ports[replica.name]]
-        error = self._runtimes[replica.name].execute(
-            replica.node.function, self._launch_type, ports
-        )
-        if error and self._output is not None:
-            print(error, file=sys.stderr)
+        try:
+            if self._output is not None:
+                self._output.begin(replica.name)
+            error = self._runtimes[replica.name].execute(
+                replica.node.function, self._launch_type, ports
+            )
+            if error:
+                print(error, file=sys.stderr)
+        except BaseException as failure:  # Its log cannot be written, or it is being ended.
+            error = repr(failure)
         self._events.put(ev.Ended(replica.name, error))
 
 

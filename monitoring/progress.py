@@ -1,7 +1,6 @@
 """Shows how a run is doing: one refreshing table on a terminal, plain lines elsewhere."""
 
 import collections
-import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
@@ -70,7 +69,7 @@ class Progress:
             ("learner steps/s", _number(rates and rates.learner_steps)),
             ("replay", _fill(learner)),
             ("samples/insert", _number(learner.get("samples_per_insert"), 2)),
-            ("return", _number(_mean(actor["episode_return"] for actor in actors), 3)),
+            ("return", _number(_mean(actor.get("episode_return") for actor in actors), 3)),
             ("evaluator", _number(now["evaluator_return_mean"], 3)),
             ("weight age", _seconds(_mean(actor["version_age_seconds"] for actor in actors))),
         ]
@@ -91,8 +90,8 @@ def _age(old: Mapping[str, Any], new: Mapping[str, Any]) -> float:
     return float((new["time"] or 0.0) - (old["time"] or 0.0))
 
 
-def _mean(values: Iterable[float]) -> Optional[float]:
-    known = [value for value in values if not math.isnan(value)]
+def _mean(values: Iterable[Optional[float]]) -> Optional[float]:
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 

@@ -53,29 +53,31 @@ def show_result(
 ) -> None:
     """Prints the end of a run: what became of it, and where a node that failed says more."""
     for name, error in result.failures.items():
-        console.print(f"{name} failed: {_last_line(error)}", style="red", markup=False)
+        console.print(f"{name} failed: {_last_line(error)}", style="red")
         console.print(f"  see {directory.log(name)}")
     for name, what in result.forced.items():
-        console.print(f"{name} {what}", style="yellow", markup=False)
+        console.print(f"{name} {what}", style="yellow")
+    console.print(f"{facts['outcome']}: {facts['reason']}")
+    if facts["learner_steps"] or facts["environment_steps"]:
+        _show_learning(console, facts)
+    first = facts["seconds_to_first_learner_step"]
+    learned = "" if first is None else f", first learner step after {first:.1f} s"
+    console.print(f"{facts['wall_seconds']:.1f} s{learned}")
+
+
+def _show_learning(console: Console, facts: Mapping[str, Any]) -> None:
     mean = facts["evaluator_return_mean_100"]
-    lines = [
-        f"{facts['outcome']}: {facts['reason']}",
+    solved_at = "" if facts["solved_at"] is None else f", solved at {facts['solved_at']:g}"
+    console.print(
         f"{facts['environment_steps']:,} environment steps "
         f"({_per_second(facts['environment_steps_per_second'])}), "
         f"{facts['learner_steps']:,} learner steps on {facts['trained_samples']:,} samples "
-        f"({_per_second(facts['trained_samples_per_second'])})",
+        f"({_per_second(facts['trained_samples_per_second'])})"
+    )
+    console.print(
         f"evaluator: {'no 100 episodes yet' if mean is None else f'{mean:.3f}'} "
-        f"over {facts['evaluator_episodes']:,} episodes"
-        + ("" if facts["solved_at"] is None else f", solved at {facts['solved_at']:g}"),
-        f"{facts['wall_seconds']:.1f} s"
-        + (
-            ""
-            if facts["seconds_to_first_learner_step"] is None
-            else f", first learner step after {facts['seconds_to_first_learner_step']:.1f} s"
-        ),
-    ]
-    for line in lines:
-        console.print(line, markup=False)
+        f"over {facts['evaluator_episodes']:,} episodes{solved_at}"
+    )
 
 
 def _rate(name: str, snapshot: Mapping[str, Any]) -> Optional[float]:

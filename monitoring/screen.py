@@ -1,10 +1,11 @@
 """Keeps the screen for the program: everything else that prints goes to a log."""
 
+import contextlib
 import os
 import shutil
 import sys
 import tempfile
-from typing import IO
+from typing import IO, cast
 
 from rich.console import Console
 
@@ -20,9 +21,11 @@ class Screen:
     """
 
     def __init__(self) -> None:
-        streams = [os.fdopen(os.dup(number), "w", buffering=1) for number in (1, 2)]
         self.console, self.errors = (
-            Console(file=stream, soft_wrap=True, highlight=False) for stream in streams
+            Console(
+                file=cast(IO[str], _Stream(number)), soft_wrap=True, highlight=False, markup=False
+            )
+            for number in (1, 2)
         )
         self._kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed in log_to
         self._redirect(self._kept)
@@ -37,7 +40,34 @@ class Screen:
 
     @staticmethod
     def _redirect(file: IO[bytes]) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+
+
+class _Stream:
+    """A copy of a standard stream that goes on when its reader has gone away, or never was."""
+
+    def __init__(self, number: int) -> None:
+        try:
+            self._file = os.fdopen(os.dup(number), "w", buffering=1, errors="replace")
+        except OSError:
+            self._file = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+        self.encoding = self._file.encoding
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.flush()
+
+    def isatty(self) -> bool:
+        return self._file.isatty()
+
+    def fileno(self) -> int:
+        return self._file.fileno()

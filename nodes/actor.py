@@ -1,8 +1,9 @@
 """The actors' node: steps environments, fills replay, and looks for newer variables."""
 
+import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Optional, Protocol
 
 import dm_env
 import numpy as np
@@ -90,14 +91,14 @@ class ActorService:
         self._num_envs = num_envs
         self._replay = replay
         self._writers: list[ReplayWriter] = []
-        self._first = index * num_envs
+        self._index = index
         self._environments = make_environments(num_envs, seed, False)
         self._actor: Actor = agent.make_actor(
-            self._make_writer, self._first, num_envs, num_actors * num_envs, seed
+            self._make_writer, index * num_envs, num_envs, num_actors * num_envs, seed
         )
         self._returns = EpisodeReturns(num_envs)
         self._steps = self._episodes = 0
-        self._newest_return = float("nan")
+        self._newest_return: Optional[float] = None
 
     def run(self) -> None:
         """Acts until the program stops."""
@@ -114,6 +115,13 @@ class ActorService:
             return
         self._actor.set_variables(version.values)
         timestep = self._environments.reset()
+        try:
+            self._act(timestep)
+        finally:
+            with contextlib.suppress(Exception):  # What went wrong before matters more.
+                self._counter.increment(**self._take_counts())
+
+    def _act(self, timestep: dm_env.TimeStep) -> None:
         next_report = 0.0
         step = 0
         while not self._runtime.stopping:
@@ -130,11 +138,11 @@ class ActorService:
             if time.monotonic() > next_report:
                 next_report = time.monotonic() + _REPORT_PERIOD_SECONDS
                 self._report()
-        self._counter.increment(**self._take_counts())
 
     def _make_writer(self, max_steps: int) -> Writer:
-        stream = self._first + len(self._writers)
-        self._writers.append(self._replay.writer(stream, max_steps))
+        # Actors with one writer each, and one actor with many, both fill all shards evenly.
+        shard = self._index + len(self._writers)
+        self._writers.append(self._replay.writer(shard, max_steps))
         return self._writers[-1]
 
     def _count(self, timestep: dm_env.TimeStep) -> None:
@@ -153,14 +161,10 @@ class ActorService:
         self._counter.increment_soon(**self._take_counts())
         version = self._variables.current
         assert version is not None
-        self._counter.report_soon(
-            self._name,
-            {
-                "version": version.step,
-                "version_age_seconds": time.time() - version.time,
-                "episode_return": self._newest_return,
-            },
-        )
+        gauges = {"version": version.step, "version_age_seconds": time.time() - version.time}
+        if self._newest_return is not None:
+            gauges["episode_return"] = self._newest_return
+        self._counter.report_soon(self._name, gauges)
 
 
 def actor_node(
@@ -188,5 +192,5 @@ def actor_node(
         num_envs=num_envs,
         seed=seed,
         client_type=ActorService,
-        traits=contract.Traits(reports_running=True),
+        traits=contract.Traits(reports_running=True, endless=True),
     )

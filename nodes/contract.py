@@ -23,6 +23,7 @@ class Traits:
         stop_seconds: How long the node may take to end once it is asked to.
         reports_running: Whether the node itself says when it is running. Of one that does not, a
             launcher thinks that it runs once its addresses accept connections.
+        endless: Whether the node works until it is asked to stop; an end before is a failure.
         wants_gpu: Whether the node gets a GPU where there is one and the layout says nothing.
         preload: Modules that the node's process should have loaded before it starts.
     """
@@ -30,6 +31,7 @@ class Traits:
     on_failure: OnFailure = "stop"
     stop_seconds: float = 10.0
     reports_running: bool = False
+    endless: bool = False
     wants_gpu: bool = False
     preload: tuple[str, ...] = ()
 

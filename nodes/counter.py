@@ -136,10 +136,15 @@ class Counter:
         path = os.path.join(self._runtime.run_directory, COUNTS_FILE)
         with contextlib.suppress(OSError):  # A full disk does not end a run.
             with open(f"{path}.new", "w") as file:
-                json.dump(self.snapshot(), file)
+                json.dump(self.snapshot(), file, allow_nan=False)
             os.replace(f"{path}.new", path)
 
 
 def counter_node() -> ServiceNode[CounterClient]:
     """Returns the node of the program's counter."""
-    return ServiceNode(Counter, client_type=CounterClient, make_client=CounterClient)
+    return ServiceNode(
+        Counter,
+        client_type=CounterClient,
+        make_client=CounterClient,
+        traits=contract.Traits(endless=True),
+    )

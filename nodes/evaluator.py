@@ -15,6 +15,7 @@ from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import VariableClient
 
 _LONGEST_PAUSE_SECONDS = 30.0
+_FETCH_SECONDS = 1.0
 
 
 class EvaluatorService:
@@ -71,9 +72,9 @@ class EvaluatorService:
                 return
             self._counter.add_evaluation(returns.tolist(), version.step)
             played = time.monotonic() - began
-            self._variables.request()
-            self._runtime.wait_for_stop(min(_LONGEST_PAUSE_SECONDS, played * (1 / self._duty - 1)))
-            version = self._variables.poll() or version
+            pause = min(_LONGEST_PAUSE_SECONDS, played * (1 / self._duty - 1))
+            if not self._runtime.wait_for_stop(pause):
+                version = self._variables.fetch(_FETCH_SECONDS) or version
 
     def _play_round(self) -> Optional[NDArray[Any]]:
         """Returns the first episode's return of each environment [E], or None if interrupted."""
@@ -113,5 +114,5 @@ def evaluator_node(
         duty=duty,
         seed=seed,
         client_type=EvaluatorService,
-        traits=contract.Traits(reports_running=True),
+        traits=contract.Traits(reports_running=True, endless=True),
     )

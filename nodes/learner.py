@@ -3,11 +3,12 @@
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
 from agents.agent import Agent, StepResult
 from nodes import contract
 from nodes.counter import CounterClient
+from nodes.priorities import PriorityUpdater
 from nodes.replay import ReplayClient, ReplayHandle
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import Publisher, VariableClient
@@ -36,6 +37,7 @@ class LearnerService:
         self._learner = agent.make_learner(seed)
         self._progress = _Progress()
         self._ended = threading.Event()
+        self._report_failure: Optional[Exception] = None
 
     def run(self) -> None:
         """Learns until the program stops."""
@@ -43,11 +45,15 @@ class LearnerService:
         publisher = Publisher(self._variables)
         updater = self._replay.priority_updater()
         sampler = self._replay.sampler(self._agent.batch_size)
-        reporter = threading.Thread(target=self._report, name="reporter", daemon=True)
+        reporter = threading.Thread(
+            target=self._report, args=(updater,), name="reporter", daemon=True
+        )
         reporter.start()
         step = 0
         try:
             while not self._runtime.stopping:
+                if self._report_failure is not None:
+                    raise self._report_failure
                 began = time.monotonic()
                 batch = sampler.next()
                 self._progress.add_wait(time.monotonic() - began)
@@ -69,24 +75,29 @@ class LearnerService:
             reporter.join()
         self._counter.increment(**self._progress.take_counts())
 
-    def _report(self) -> None:
+    def _report(self, updater: PriorityUpdater) -> None:
         """Tells the counter how the learner and its replay are doing, also while it waits."""
-        while not self._ended.wait(_REPORT_PERIOD_SECONDS):
-            self._counter.increment_soon(**self._progress.take_counts())
-            self._counter.report_soon("learner/0", self._progress.take_gauges())
-            try:
-                info = self._replay.info()
-            except Exception as error:  # Replay may be too busy to say; learning goes on.
-                print(f"Replay did not say what it holds: {error}")
-                continue
-            self._counter.report_soon(
-                "learner/0",
-                {
-                    "replay_size": info.size,
-                    "replay_max_size": info.max_size,
-                    "samples_per_insert": info.sampled / max(1, info.inserted),
-                },
-            )
+        try:
+            while not self._ended.wait(_REPORT_PERIOD_SECONDS):
+                gauges = {**self._progress.take_gauges(), "priorities_dropped": updater.dropped}
+                self._counter.increment_soon(**self._progress.take_counts())
+                self._counter.report_soon("learner/0", {**gauges, **self._replay_gauges()})
+        except Exception as error:  # It is raised where it ends the node.
+            self._report_failure = error
+
+    def _replay_gauges(self) -> dict[str, float]:
+        from reverb import errors
+
+        try:
+            info = self._replay.info()
+        except errors.DeadlineExceededError as error:  # It is too busy to say; learning goes on.
+            print(f"Replay did not say what it holds: {error}")
+            return {}
+        return {
+            "replay_size": info.size,
+            "replay_max_size": info.max_size,
+            "samples_per_insert": info.sampled / max(1, info.inserted),
+        }
 
 
 class _Progress:
@@ -142,5 +153,5 @@ def learner_node(
         deref(counter),
         seed,
         client_type=LearnerService,
-        traits=contract.Traits(wants_gpu=True),
+        traits=contract.Traits(wants_gpu=True, endless=True),
     )

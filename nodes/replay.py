@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 import launchpad as lp
+import numpy as np
 from launchpad.nodes import base
 from numpy.typing import NDArray
 
@@ -12,10 +13,11 @@ from agents.agent import Sample, TableSpec
 from nodes import contract, priorities
 from usage import UsageError
 
-_MAX_UNCONFIRMED_ITEMS = 50
-"""Items that a writer sends ahead of the server before it waits for it (Horgan et al. 2018,
-appendix D: actors send batches of 50)."""
-_FLUSH_PERIOD_ITEMS = 25
+_MAX_UNCONFIRMED_ITEMS = 25
+"""Items that a writer sends ahead of the server before it waits for it. With those of a flush
+period it is less than the 50 at which Reverb warns, and than the batches of 50 that the actors of
+Horgan et al. (2018, appendix D) send."""
+_FLUSH_PERIOD_ITEMS = 20
 _WAIT_MILLISECONDS = 200
 _SAMPLER_WORKERS = 2
 _INFO_TIMEOUT_SECONDS = 5
@@ -61,18 +63,18 @@ class ReplayClient:
         self._addresses = list(addresses)
         self._clients = [reverb.Client(address) for address in addresses]
 
-    def writer(self, stream: int, max_steps: int) -> "ReplayWriter":
-        """Returns a writer for one stream of steps; streams take turns over the shards.
+    def writer(self, shard: int, max_steps: int) -> "ReplayWriter":
+        """Returns a writer for one stream of steps, to one shard.
 
         Args:
-            stream: The stream's number, of all streams of the program.
+            shard: The shard's number, counted round and round.
             max_steps: Newest steps that the writer's history keeps.
         """
-        client = self._clients[stream % len(self._clients)]
+        client = self._clients[shard % len(self._clients)]
         return ReplayWriter(client.trajectory_writer(max_steps), self.spec.name)
 
     def sampler(self, batch_size: int) -> "Sampler":
-        """Returns an endless source of batches."""
+        """Returns an endless source of batches; B must be a multiple of the number of shards."""
         return Sampler(self._addresses, self.spec, batch_size)
 
     def priority_updater(self) -> priorities.PriorityUpdater:
@@ -119,33 +121,54 @@ class ReplayHandle(base.Handle[ReplayClient]):
         return f"handle of replay table {self.spec.name!r} in {len(self._addresses)} shards"
 
 
-def replay_shards(spec: TableSpec, num_shards: int) -> tuple[list[base.Node], ReplayHandle]:
+def replay_shards(
+    spec: TableSpec, num_shards: int, batch_size: int, num_writers: int
+) -> tuple[list[base.Node], ReplayHandle]:
     """Returns the nodes of a replay in `num_shards` servers, and the one handle to them all.
 
     Every shard holds its part of the items, and of the items that must be there before the first
     sample.
 
+    Args:
+        spec: The table that all shards together are.
+        num_shards: K.
+        batch_size: Items that are sampled at once.
+        num_writers: Actors that write; each shard needs one.
+
     Raises:
-        UsageError: There are more shards than items.
+        UsageError: There are more shards than actors to fill them or than items that must be
+            there, or they cannot share a batch.
     """
     from nodes import replay_server
 
-    if not 1 <= num_shards <= spec.min_size:
+    if num_shards > min(spec.min_size, num_writers):
         raise UsageError(
-            f"The number of replay shards must be between 1 and the {spec.min_size} items that "
-            f"replay needs before it is sampled, got {num_shards}."
+            f"Of {num_shards} replay shards each needs an actor that fills it and one of the first "
+            f"{spec.min_size} items, but there are {num_writers} actors: take fewer shards."
+        )
+    if batch_size % num_shards:
+        raise UsageError(
+            f"The batch size must be a multiple of the {num_shards} replay shards, got "
+            f"{batch_size}."
         )
     shard = dataclasses.replace(
         spec,
         max_size=-(-spec.max_size // num_shards),
         min_size=-(-spec.min_size // num_shards),
+        error_buffer=_share_of_buffer(spec, num_shards),
     )
     nodes = [replay_server.ReplayServerNode(shard) for _ in range(num_shards)]
     handle = ReplayHandle([node._address for node in nodes], shard)
     for node in nodes:
         node._track_handle(handle)
-        contract.set_traits(node, contract.Traits(preload=("nodes.replay_server",)))
+        contract.set_traits(node, contract.Traits(endless=True, preload=("nodes.replay_server",)))
     return list(nodes), handle
+
+
+def _share_of_buffer(spec: TableSpec, num_shards: int) -> Optional[float]:
+    if spec.samples_per_insert is None or spec.error_buffer is None:
+        return None
+    return max(spec.error_buffer / num_shards, 2.0 * max(1.0, spec.samples_per_insert))
 
 
 class ReplayWriter:
@@ -171,98 +194,124 @@ class ReplayWriter:
         self._writer.create_item(self._table, priority, trajectory)
         self._created += 1
         if self._created % _FLUSH_PERIOD_ITEMS == 0:
-            self._wait_for_server()
+            self._wait_for_server(_MAX_UNCONFIRMED_ITEMS)
 
     def end_episode(self) -> None:
         """Forgets `history`: no item spans what came before and what comes after."""
-        self._writer.end_episode(clear_buffers=True, timeout_ms=_WAIT_MILLISECONDS)
+        if self._wait_for_server(0):
+            self._writer.end_episode(clear_buffers=True)
 
     def close(self) -> None:
         """Ends the stream; items that the server has not confirmed may be lost."""
         self._writer.close()
 
-    def _wait_for_server(self) -> None:
+    def _wait_for_server(self, unconfirmed: int) -> bool:
+        """Waits until few enough items are on their way, and returns whether they came to be."""
         from reverb import errors
 
         while not self._runtime.stopping:
             try:
-                self._writer.flush(_MAX_UNCONFIRMED_ITEMS, timeout_ms=_WAIT_MILLISECONDS)
-                return
+                self._writer.flush(unconfirmed, timeout_ms=_WAIT_MILLISECONDS)
+                return True
             except errors.DeadlineExceededError:
                 continue
+        return False
 
 
 class Sampler:
     """Prefetches batches; each shard gives an equal part of every batch.
 
-    Where replay gives samples so slowly that waiting for them times out, they come in parts, which
-    are kept until they are a batch.
+    A shard that gives samples so slowly that waiting for them times out gives them in pieces, which
+    are kept until they are its part of a batch.
     """
 
     def __init__(self, addresses: Sequence[str], spec: TableSpec, batch_size: int) -> None:
-        if batch_size % len(addresses):
-            raise UsageError(
-                f"The batch size must be a multiple of the {len(addresses)} replay shards, "
-                f"got {batch_size}."
-            )
-        self._batch_size = batch_size
-        self._num_shards = len(addresses)
-        self._dataset = self._make_dataset(addresses, spec)
-        self._iterator: Any = None
-        self._parts: list[Batch] = []
+        """Initializes the sampler.
+
+        Args:
+            addresses: `host:port` of each shard.
+            spec: The table of each shard.
+            batch_size: B, a multiple of the number of shards.
+        """
+        per_shard = batch_size // len(addresses)
+        self._shards = [_ShardSampler(address, spec, per_shard) for address in addresses]
+        self._parts: list[Any] = [None] * len(addresses)
 
     def next(self) -> Optional[Batch]:
-        """Returns the next batch, or None if replay gave no whole one in the time of a wait."""
-        if self._iterator is None:
-            self._iterator = iter(self._dataset)
-        try:
-            batch = Batch(*next(self._iterator))
-        except StopIteration:
-            self._iterator = None
+        """Returns the next batch, or None if a shard did not give its part in time."""
+        for index, shard in enumerate(self._shards):
+            if self._parts[index] is None:
+                self._parts[index] = shard.next()
+        if any(part is None for part in self._parts):
             return None
-        if len(batch.keys) == self._batch_size:
-            return batch
-        self._parts.append(batch)
-        return self._join_parts()
+        parts, self._parts = self._parts, [None] * len(self._shards)
+        return _join(parts)
 
-    def _join_parts(self) -> Optional[Batch]:
-        import tensorflow as tf
 
-        if sum(len(part.keys) for part in self._parts) < self._batch_size:
-            return None
-        joined = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *self._parts)
-        size = self._batch_size
-        self._parts = [tf.nest.map_structure(lambda column: column[size:], joined)]
-        return tf.nest.map_structure(lambda column: column[:size], joined)  # type: ignore[no-any-return]
+def _join(parts: Sequence[Any]) -> Batch:
+    """Returns one batch out of the equal parts of all shards.
 
-    def _make_dataset(self, addresses: Sequence[str], spec: TableSpec) -> Any:
+    A draw takes each of K shards with probability 1 / K and then an item of it, and all shards
+    together hold N items, so that importance weights can undo both.
+    """
+    import tensorflow as tf
+
+    info, data = parts[0]
+    if len(parts) > 1:
+        info, data = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *parts)
+    size = sum(int(part.info.table_size[-1]) for part in parts)
+    sample = Sample(
+        probability=info.probability / len(parts),
+        table_size=tf.fill(tf.shape(info.key), tf.constant(size, tf.int64)),
+        data=data,
+    )
+    return Batch(sample, info.key, np.repeat(np.arange(len(parts)), len(info.key) // len(parts)))
+
+
+class _ShardSampler:
+    """Gives a shard's samples in parts of equal size."""
+
+    def __init__(self, address: str, spec: TableSpec, size: int) -> None:
         import reverb
         import tensorflow as tf
 
-        per_shard = self._batch_size // self._num_shards
-        shards = [
+        self._size = size
+        self._pieces: list[Any] = []
+        self._iterator: Any = None
+        self._dataset = (
             reverb.TrajectoryDataset(
                 server_address=address,
                 table=spec.name,
                 dtypes={name: tf.as_dtype(array.dtype) for name, array in spec.item.items()},
                 shapes={name: tf.TensorShape(array.shape) for name, array in spec.item.items()},
-                max_in_flight_samples_per_worker=2 * per_shard,
+                max_in_flight_samples_per_worker=2 * size,
                 num_workers_per_iterator=_SAMPLER_WORKERS,
                 rate_limiter_timeout_ms=_WAIT_MILLISECONDS,
-            ).batch(per_shard)
-            for address in addresses
-        ]
-        return tf.data.Dataset.zip(tuple(shards)).map(self._combine).prefetch(2)
+            )
+            .batch(size)
+            .prefetch(2)
+        )
 
-    def _combine(self, *shards: Any) -> Any:
-        """Returns one batch out of a part of each shard; it runs inside the dataset."""
+    def next(self) -> Any:
+        """Returns samples of `size` items, or None if there were none in the time of a wait."""
+        if self._iterator is None:
+            self._iterator = iter(self._dataset)
+        try:
+            samples = next(self._iterator)
+        except StopIteration:
+            self._iterator = None
+            return None
+        if len(samples.info.key) == self._size:
+            return samples
+        self._pieces.append(samples)
+        return self._join_pieces()
+
+    def _join_pieces(self) -> Any:
         import tensorflow as tf
 
-        info, data = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *shards)
-        origin = [tf.fill(tf.shape(shard.info.key), index) for index, shard in enumerate(shards)]
-        sample = Sample(
-            probability=info.probability / self._num_shards,
-            table_size=info.table_size * self._num_shards,
-            data=data,
-        )
-        return sample, info.key, tf.concat(origin, 0)
+        size = self._size
+        if sum(len(piece.info.key) for piece in self._pieces) < size:
+            return None
+        joined = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *self._pieces)
+        self._pieces = [tf.nest.map_structure(lambda column: column[size:], joined)]
+        return tf.nest.map_structure(lambda column: column[:size], joined)

@@ -88,6 +88,13 @@ class VariableClient:
         self.current = Version(*answer)
         return self.current
 
+    def fetch(self, seconds: float) -> Optional[Version]:
+        """Asks for a newer version and waits for the answer, `seconds` at most."""
+        self.request()
+        if self._pending is not None:
+            futures.wait([self._pending], timeout=seconds)
+        return self.poll()
+
     def wait_for_first(self, runtime: contract.Runtime) -> Optional[Version]:
         """Returns the first version once there is one, or None if the node is to stop."""
         while not runtime.wait_for_stop(_FIRST_POLL_SECONDS):
@@ -145,4 +152,9 @@ class Publisher:
 
 def variable_source_node() -> ServiceNode[VariableClient]:
     """Returns the node that stands between the learner and those who act."""
-    return ServiceNode(VariableSource, client_type=VariableClient, make_client=VariableClient)
+    return ServiceNode(
+        VariableSource,
+        client_type=VariableClient,
+        make_client=VariableClient,
+        traits=contract.Traits(endless=True),
+    )

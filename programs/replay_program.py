@@ -74,7 +74,9 @@ def make_program(
         counter = program.add_node(counter_node())
     with program.group("variables"):
         variables = program.add_node(variable_source_node())
-    shards, replay = replay_shards(agent.table, options.replay_shards)
+    shards, replay = replay_shards(
+        agent.table, options.replay_shards, agent.batch_size, options.num_actors
+    )
     with program.group("replay"):
         for shard in shards:
             program.add_node(shard)

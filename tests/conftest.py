@@ -19,4 +19,4 @@ HEAVY = (
 @pytest.fixture(scope="session", autouse=True)
 def fork_server() -> None:
     """Starts loading what processes will need, while the first tests run."""
-    ForkServer.start(HEAVY)
+    ForkServer.prepare(HEAVY)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
@@ -57,7 +57,18 @@ BAD_INPUT = {
     "preset": (["--preset=papr"], "Unknown preset 'papr': did you mean paper?"),
     "flag": (["--num_actor=3"], "Unknown flag 'num_actor': did you mean num_actors"),
     "config_field": (["--config.batchsize=3"], "did you mean config.batch_size"),
-    "config_value": (["--config.batch_size=many"], "config.batch_size"),
+    "config_value": (
+        ["--config.batch_size=many"],
+        "--config.batch_size wants an integer, got 'many'.",
+    ),
+    "not_finite": (["--config.learning_rate=nan"], "learning_rate must be a finite number"),
+    "too_many": (["--num_actors=1000000000000"], "--num_actors must be at most"),
+    "shards": (["--replay_shards=3"], "multiple of the 3 replay shards"),
+    "no_agent": (["--agent=os:getcwd"], "os:getcwd is no agent"),
+    "no_function": (["--program=os:sep"], "os:sep must be a function"),
+    "needs_argument": (["--program=os:kill"], "without arguments"),
+    "no_program": (["--program=os:getcwd"], "returned a str, not a launchpad.Program"),
+    "agents_flag": (["--program=os:getcwd", "--max_steps=3"], "--max_steps is for --agent"),
     "count": (["--num_actors=0"], "--num_actors must be at least 1, got 0."),
     "envs": (["--envs_per_actor=-1"], "--envs_per_actor must be at least 1"),
     "steps": (["--max_steps=0"], "--max_steps must be at least 1"),
@@ -81,14 +92,41 @@ def test_bad_input_is_told_in_one_sentence_and_starts_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_holds_a_run_is_not_touched(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("name", ["plan.json", "config.json", "result.json", "logs"])
+def test_a_directory_that_holds_a_run_or_the_like_is_not_touched(
+    name: str, tmp_path: pathlib.Path
+) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run/plan.json").write_text("mine")
+    (tmp_path / "run" / name).write_text("mine")
     run = launch(tmp_path, "--run_dir=run")
     assert run.returncode == 2
-    assert "holds a run already" in run.stderr
-    assert (tmp_path / "run/plan.json").read_text() == "mine"
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["plan.json"]
+    assert "holds a run already, or files of the same names" in run.stderr
+    assert (tmp_path / "run" / name).read_text() == "mine"
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [name]
+
+
+def test_a_directory_with_other_files_keeps_them_when_nothing_is_started(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/mine.txt").write_text("mine")
+    run = launch(tmp_path, "--run_dir=run", "--replay_shards=3")
+    assert run.returncode == 2
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "ends_at_once.py").write_text(
+        "import launchpad as lp\n"
+        "def draw():\n"
+        "    return lp.program.make_program(lp.PyNode(print), name='once')\n"
+    )
+    flags = ("--program=ends_at_once:draw", "--mode=local_mt")
+    runs = [
+        subprocess.Popen(command(*flags), cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(4)
+    ]
+    assert [run.wait(60) for run in runs] == [0] * 4
+    assert len(list((tmp_path / "runs").iterdir())) == 4
 
 
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: pathlib.Path) -> None:
@@ -208,19 +246,63 @@ def test_a_signal_ends_everything_within_three_seconds(
     assert result_of(tmp_path / "r")["outcome"] == "stopped"
 
 
-@pytest.mark.parametrize("after", [0.3, 1.5, 4.0])
+def _when_it_says_what_it_runs(directory: pathlib.Path) -> bool:
+    return (directory / "plan.json").exists()
+
+
+def _when_the_fork_server_loads(directory: pathlib.Path) -> bool:
+    return (directory / "logs/forkserver.log").exists()
+
+
+def _when_the_first_replica_starts(directory: pathlib.Path) -> bool:
+    return "starting" in _text(directory / "status.json")
+
+
+def _text(path: pathlib.Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [_when_it_says_what_it_runs, _when_the_fork_server_loads, _when_the_first_replica_starts],
+)
 def test_a_signal_while_it_starts_ends_everything_within_three_seconds(
-    after: float, tmp_path: pathlib.Path
+    moment: Callable[[pathlib.Path], bool], tmp_path: pathlib.Path
 ) -> None:
     with subprocess.Popen(
         command("--run_dir=r"), cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
     ) as launcher:
-        try:
-            launcher.wait(after)
-        except subprocess.TimeoutExpired:
-            family = psutil.Process(launcher.pid).children(recursive=True)
+        wait_for(lambda: moment(tmp_path / "r"), 60)
+        family = psutil.Process(launcher.pid).children(recursive=True)
         began = time.monotonic()
         os.killpg(launcher.pid, signal.SIGINT)
         assert launcher.wait(20) == 130
         wait_for(lambda: not any(process.is_running() for process in family))
         assert time.monotonic() - began < 3.0
+    assert result_of(tmp_path / "r")["outcome"] == "stopped"
+
+
+def test_a_killed_launcher_leaves_no_fork_server_that_still_loads(tmp_path: pathlib.Path) -> None:
+    with subprocess.Popen(
+        command("--run_dir=r"), cwd=tmp_path, stdout=subprocess.DEVNULL
+    ) as launcher:
+        wait_for(lambda: (tmp_path / "r/logs/forkserver.log").exists(), 60)
+        family = wait_for(lambda: psutil.Process(launcher.pid).children(recursive=True))
+        launcher.kill()
+    wait_for(lambda: not any(process.is_running() for process in family), 5)
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path: pathlib.Path) -> None:
+    flags = " ".join(command("--run_dir=r", "--max_steps=2000", "--nostop_when_solved", *QUICK))
+    subprocess.run(f"{flags} | head -1", shell=True, cwd=tmp_path, check=True, timeout=100)
+    wait_for(lambda: (tmp_path / "r/result.json").exists(), 60)
+    assert result_of(tmp_path / "r")["outcome"] == "finished"
+
+
+def test_a_replica_that_ends_without_having_been_asked_to_is_a_failure(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN.replace("BREAK", "raise SystemExit"))
+    run = launch(tmp_path, "--env=broken:make", "--run_dir=r", *QUICK)
+    assert run.returncode == 1
+    assert "failed: It ended without having been asked to" in run.stdout

@@ -33,8 +33,10 @@ class Closed(NamedTuple):
         steps: m, their length.
         environments: int64 [K], whose windows they are; the arrays below hold all E environments.
         actions: int64 [E], the action at the window's begin.
-        returns: float32 [E], sum_{k<m} gamma^k clip(r_{t+1+k}).
-        bootstraps: float32 [E], gamma^m, or 0 behind a terminal state.
+        returns: float32 [E], sum_{k<m} gamma^k clip(r_{t+1+k}), each reward also times the
+            discounts that the environment gave before it.
+        bootstraps: float32 [E], gamma^m times the environment's m discounts: 0 behind a terminal
+            state.
         priorities: float32 [E], |return + bootstrap * max_a Q(s_{t+m}, a) - Q(s_t, a_t)| + epsilon.
     """
 
@@ -70,16 +72,13 @@ class NStepWindows:
         self.n_step = n_step
         self._clip = reward_clip
         self._epsilon = np.float32(priority_epsilon)
-        self._powers = (discount ** np.arange(n_step + 1)).astype(np.float32)
-        # When the ring stands at slot `now`, the window of slot s is (now - s) mod n steps old, n
-        # where that is 0, and the reward that comes in is discounted by one step less.
-        earlier = (np.arange(n_step)[:, None] - np.arange(n_step)[None, :] - 1) % n_step
-        self._weights = self._powers[earlier][:, :, None]
+        self._discount = discount
         self._columns = np.arange(num_envs)
         self._open = np.zeros((n_step, num_envs), bool)
         self._actions = np.zeros((n_step, num_envs), np.int64)
         self._values = np.zeros((n_step, num_envs), np.float32)
         self._returns = np.zeros((n_step, num_envs), np.float32)
+        self._products = np.ones((n_step, num_envs))
         self.slot = 0
 
     def close(self, timestep: dm_env.TimeStep, q_values: NDArray[np.float32]) -> list[Closed]:
@@ -96,7 +95,8 @@ class NStepWindows:
         reward = timestep.reward
         if self._clip is not None:
             reward = reward.clip(-self._clip, self._clip)
-        self._returns += self._weights[self.slot] * reward
+        self._returns += (self._products * reward).astype(np.float32)
+        self._products *= self._discount * timestep.discount
         best = q_values.max(axis=1)
         closed = []
         shortest = 1 if last.any() else self.n_step
@@ -105,7 +105,7 @@ class NStepWindows:
             ends = self._open[slot] if steps == self.n_step else self._open[slot] & last
             if not ends.any():
                 continue
-            bootstraps = self._powers[steps] * timestep.discount
+            bootstraps = self._products[slot].astype(np.float32)
             error = self._returns[slot] + bootstraps * best - self._values[slot]
             closed.append(
                 Closed(
@@ -131,6 +131,7 @@ class NStepWindows:
         self._actions[self.slot] = actions
         self._values[self.slot] = q_values[self._columns, actions]
         self._returns[self.slot] = 0
+        self._products[self.slot] = 1
         self.slot = (self.slot + 1) % self.n_step
 
 

@@ -48,6 +48,10 @@ class ApeX:
                 "choose another agent or environment."
             )
         observations = self.spec.observations
+        if 0 in observations.shape:
+            raise UsageError(
+                f"Ape-X needs something to observe, this environment has {observations!r}."
+            )
         if not self.spec.frame_stack:
             return
         shape = observations.shape

@@ -1,6 +1,7 @@
 """Configuration of Ape-X."""
 
 import dataclasses
+import math
 from typing import Optional
 
 from usage import UsageError
@@ -111,6 +112,10 @@ class ApexConfig:
         Raises:
             UsageError: A field is out of its range; the message names it.
         """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{field.name} must be a finite number, got {value}.")
         self._require_positive(
             "n_step",
             "batch_size",

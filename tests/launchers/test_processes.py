@@ -132,6 +132,34 @@ def test_a_run_can_be_stopped_while_it_starts(directory: pathlib.Path) -> None:
     wait_for(lambda: children() == [])
 
 
+class Forking:
+    def run(self) -> None:
+        subprocess.Popen(["sleep", "97"])
+        if os.fork() == 0:
+            time.sleep(97)
+        os._exit(0)
+
+
+def test_what_a_node_starts_ends_with_it(directory: pathlib.Path) -> None:
+    run = launch(program_of(lp.CourierNode(Forking)), "local_mp", run_directory=str(directory))
+    result = run.wait(60)
+    assert result is not None
+    assert "exited with status 0" in result.failures["node0/0"]
+    assert children() == []
+    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "97"]]
+
+
+def test_a_terminated_process_is_a_failure(directory: pathlib.Path) -> None:
+    node = lp.CourierNode(Echo)
+    handle = node.create_handle()
+    run = launch(program_of(node), "local_mp", run_directory=str(directory))
+    run.wait_until_running(60)
+    os.kill(handle.dereference().where()[0], signal.SIGTERM)
+    result = run.wait(20)
+    assert result is not None
+    assert result.failures == {"node0/0": "Its process was ended by SIGTERM"}
+
+
 LAUNCHER = """
 import launchpad as lp, os, sys, time
 from launchers.run import launch

@@ -4,6 +4,7 @@ import os
 import pathlib
 import threading
 import time
+from collections.abc import Iterator
 
 import launchpad as lp
 import pytest
@@ -32,6 +33,17 @@ def program_of(*nodes: lp.PyNode) -> lp.Program:
 
 def node_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("node")]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    wait_for(lambda: not [t for t in set(threading.enumerate()) - before if _is_ours(t)])
+
+
+def _is_ours(thread: threading.Thread) -> bool:
+    return thread.name.startswith(("node", "probe", "stop handler", "supervisor"))
 
 
 def test_a_program_runs_until_it_is_stopped_and_leaves_no_thread() -> None:
@@ -87,29 +99,65 @@ def test_waiting_for_a_program_that_ended_early_says_so() -> None:
         run.wait_until_running(20)
 
 
+class Client:
+    def __init__(self, server: Echo) -> None:
+        self._server = server
+
+    def run(self) -> None:
+        lp.wait_for_stop()
+        self._server.say("still there?")
+
+
 def test_holders_stop_before_those_whose_handles_they_hold() -> None:
-    stopped = []
-
-    class Server:
-        def run(self) -> None:
-            lp.wait_for_stop()
-            stopped.append("server")
-
-    class Client:
-        def __init__(self, server: object) -> None:
-            pass
-
-        def run(self) -> None:
-            lp.wait_for_stop()
-            time.sleep(0.2)  # The server must still be there; a wrong order would beat this.
-            stopped.append("client")
-
     program = lp.Program("order")
-    server = program.add_node(lp.CourierNode(Server), label="server")
+    server = program.add_node(lp.CourierNode(Echo), label="server")
+    server.set_client_kwargs(call_timeout=2, wait_for_ready=False)
     program.add_node(lp.CourierNode(Client, server), label="client")
     with launch(program, "local_mt") as run:
         run.wait_until_running(20)
-    assert stopped == ["client", "server"]
+    result = run.wait(0)
+    assert result is not None and result.failures == {}
+    assert run.status["client/0"].since <= run.status["server/0"].since
+
+
+def test_a_failure_while_it_stops_is_told() -> None:
+    def node() -> None:
+        lp.wait_for_stop()
+        raise RuntimeError("the dog ate the checkpoint")
+
+    with launch(program_of(lp.PyNode(node)), "local_mt") as run:
+        run.wait_until_running(20)
+    result = run.wait(0)
+    assert result is not None and result.outcome == "stopped"
+    assert "the dog ate the checkpoint" in result.failures["node0/0"]
+
+
+def test_a_finished_node_counts_as_one_that_was_running() -> None:
+    with launch(program_of(lp.PyNode(print), lp.CourierNode(Echo)), "local_mt") as run:
+        wait_for(lambda: run.status["node0/0"].state == "finished")
+        run.wait_until_running(20)
+
+
+def test_a_node_whose_constructor_fails_leaves_nothing_behind() -> None:
+    def failing() -> None:
+        raise RuntimeError("never made")
+
+    result = launch(program_of(lp.CourierNode(failing)), "local_mt").wait(20)
+    assert result is not None and result.outcome == "failed"
+
+
+def test_a_stop_handler_that_blocks_does_not_keep_others_from_stopping() -> None:
+    release = threading.Event()
+
+    def node() -> None:
+        lp.register_stop_handler(release.wait)
+        lp.wait_for_stop()
+
+    with launch(program_of(lp.PyNode(node), lp.CourierNode(Echo)), "local_mt") as run:
+        run.wait_until_running(20)
+    result = run.wait(0)
+    assert result is not None and result.forced == {}
+    release.set()
 
 
 def test_a_node_that_never_looks_is_interrupted_and_named() -> None:

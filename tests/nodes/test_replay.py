@@ -3,12 +3,15 @@
 import time
 from collections.abc import Iterator
 
+import launchpad as lp
 import numpy as np
 import pytest
 import reverb
 from acme import specs
 
 from agents.agent import TableSpec
+from agents.value_losses import importance_weights
+from launchers.run import launch
 from nodes.replay import ReplayClient, replay_shards
 from nodes.replay_server import make_table
 from tests.support import in_node, wait_for
@@ -41,9 +44,9 @@ def client_of(servers: list[reverb.Server], spec: TableSpec, shards: int) -> Rep
     return ReplayClient([f"localhost:{server.port}" for server in servers], spec)
 
 
-def write(client: ReplayClient, stream: int, priorities: list[float]) -> None:
+def write(client: ReplayClient, shard: int, priorities: list[float]) -> None:
     def insert() -> None:
-        writer = client.writer(stream, 1)
+        writer = client.writer(shard, 1)
         for priority in priorities:
             writer.append({"row": np.array([priority, 0], np.float32)})
             writer.create_item(priority, {"row": writer.history["row"][-1]})
@@ -74,6 +77,7 @@ def test_the_priority_exponent_shapes_the_probabilities(servers: list[reverb.Ser
     batch = wait_for(client.sampler(64).next)
     rows = batch.sample.data["row"].numpy()
     probability = batch.sample.probability.numpy()
+    assert {*rows[:, 0].tolist()} == {1.0, 9.0}
     np.testing.assert_allclose(probability[rows[:, 0] == 1.0], 0.25)
     np.testing.assert_allclose(probability[rows[:, 0] == 9.0], 0.75)
 
@@ -81,9 +85,9 @@ def test_the_priority_exponent_shapes_the_probabilities(servers: list[reverb.Ser
 def test_updated_priorities_reach_their_items(servers: list[reverb.Server]) -> None:
     client = client_of(servers, table(), 1)
     write(client, 0, [1.0, 4.0])
-    batch = wait_for(client.sampler(16).next)
+    batch = wait_for(client.sampler(64).next)  # Both are in it, but for a chance of 1e-11.
     updater = client.priority_updater()
-    updater.update(batch.keys, np.full(16, 7.5, np.float32), batch.shards)
+    updater.update(batch.keys, np.full(64, 7.5, np.float32), batch.shards)
     updater.close()
     assert priorities_in(servers[0]) == {7.5}
 
@@ -157,17 +161,12 @@ def test_a_full_replay_evicts_its_oldest_item(servers: list[reverb.Server]) -> N
     assert priorities_in(servers[0]) == {2.0}
 
 
+@pytest.mark.parametrize("end_episodes", [False, True])
 def test_a_writer_waits_for_a_limited_replay_but_not_longer_than_its_node_runs(
-    servers: list[reverb.Server],
+    end_episodes: bool, servers: list[reverb.Server]
 ) -> None:
-    import threading
-
-    import launchpad as lp
-
-    from launchers.run import launch
-
     client = client_of(servers, table(samples_per_insert=1.0), 1)
-    created = []
+    created: list[int] = []
 
     def insert() -> None:
         writer = client.writer(0, 1)
@@ -175,23 +174,54 @@ def test_a_writer_waits_for_a_limited_replay_but_not_longer_than_its_node_runs(
             writer.append({"row": np.zeros(2, np.float32)})
             writer.create_item(1.0, {"row": writer.history["row"][-1]})
             created.append(1)
+            if end_episodes and len(created) % 5 == 0:
+                writer.end_episode()
+        writer.close()
 
     program = lp.Program("writer")
     program.add_node(lp.PyNode(insert), label="writer")
     with launch(program, "local_mt") as run:
-        wait_for(lambda: len(created) > 50)
-        before = len(created)
-        threading.Event().wait(0.3)
-        assert len(created) - before < 25  # It waits: nothing is sampled.
+        wait_for(lambda: client.info().size >= 10)  # The limiter takes no more.
+        with pytest.raises(AssertionError, match="not within"):
+            wait_for(lambda: len(created) > 100, seconds=0.5)
     result = run.wait(0)
-    assert result is not None and result.forced == {}
+    assert result is not None and result.forced == result.failures == {}
 
 
-def test_more_shards_than_items_are_refused() -> None:
-    with pytest.raises(UsageError, match="between 1 and the 3 items"):
-        replay_shards(table(min_size=3), 4)
+@pytest.mark.parametrize(
+    "num_shards, num_writers, message",
+    [
+        (4, 9, "first 3 items"),
+        (3, 2, "there are 2 actors"),
+        (2, 9, "multiple of the 2 replay shards, got 5"),
+    ],
+    ids=["items", "actors", "batch"],
+)
+def test_shards_that_cannot_share_are_refused(
+    num_shards: int, num_writers: int, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        replay_shards(table(min_size=3), num_shards, batch_size=5, num_writers=num_writers)
 
 
-def test_a_batch_that_shards_cannot_share_is_refused(servers: list[reverb.Server]) -> None:
-    with pytest.raises(UsageError, match="multiple of the 2 replay shards, got 5"):
-        client_of(servers, table(), 2).sampler(5)
+def test_importance_weights_undo_unequal_shards(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 2)
+    write(client, 0, [1.0] * 6)
+    write(client, 1, [1.0] * 2)
+    sample = wait_for(client.sampler(8).next).sample
+    # Items of the small shard are drawn three times as often as those of the large one.
+    weights = importance_weights(sample.probability, sample.table_size, exponent=1.0)
+    np.testing.assert_allclose(weights, [1] * 4 + [1 / 3] * 4, rtol=1e-6)
+
+
+def test_one_shard_that_gives_nothing_costs_the_others_no_samples(
+    servers: list[reverb.Server],
+) -> None:
+    client = client_of(servers, table(min_size=4, samples_per_insert=1.0), 2)
+    write(client, 0, [1.0] * 8)
+    sampler = client.sampler(8)
+    for _ in range(4):
+        assert sampler.next() is None
+    write(client, 1, [2.0] * 8)
+    rows = wait_for(sampler.next).sample.data["row"]
+    assert rows[:, 0].numpy().tolist() == [1.0] * 4 + [2.0] * 4

@@ -77,3 +77,20 @@ def test_using_a_handle_as_if_it_were_the_client_says_what_to_do(program: Progra
     handle = add_counter(program)
     with pytest.raises(AttributeError, match="pass the handle to a node"):
         handle.snapshot()  # type: ignore[attr-defined]
+
+
+def test_each_of_several_arguments_is_checked(program: Program) -> None:
+    def several(*limits: int, **named: int) -> None:
+        pass
+
+    handle = add_counter(program)
+    node(several, 1, 2, three=3)
+    with pytest.raises(wiring.WiringError, match="'limits' wants int, got a handle of Counter"):
+        node(several, 1, handle)  # type: ignore[arg-type]
+    with pytest.raises(wiring.WiringError, match="'named' wants int, got 'x'"):
+        node(several, three="x")  # type: ignore[arg-type]
+
+
+def test_a_node_in_place_of_its_handle_is_told(program: Program) -> None:
+    with pytest.raises(wiring.WiringError, match="got a node: pass the handle that"):
+        node(Consumer, counter.counter_node())  # type: ignore[arg-type]
