@@ -35,13 +35,13 @@ class Signals:
     Attributes:
         received: The first signal that came, or None.
         run: The run to stop, once there is one.
-        ending: Whether there is nothing left to stop.
+        noted: Whether a signal is noted, but acted on only later.
     """
 
     def __init__(self) -> None:
         self.received: Optional[int] = None
         self.run: Optional[Run] = None
-        self.ending = False
+        self.noted = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 signal.signal(number, self._handle)
@@ -50,6 +50,12 @@ class Signals:
     def reason(self) -> str:
         """Names the signal that came."""
         return f"{signal.Signals(self.received or 0).name} was received"
+
+    def act_from_now_on(self) -> None:
+        """Raises what signals do while there is no run, also for one that has come already."""
+        self.noted = False
+        if self.received is not None:
+            raise Interrupted
 
     def stop_from_now_on(self, run: "Run") -> None:
         """Lets signals stop `run`, also one that has come already."""
@@ -60,7 +66,7 @@ class Signals:
     def _handle(self, number: int, frame: Optional[FrameType]) -> None:
         again = self.received is not None
         self.received = self.received or number
-        if self.ending:
+        if self.noted:
             return
         if self.run is None:
             raise Interrupted
@@ -108,6 +114,7 @@ def _run(arguments: Sequence[str], screen: "Screen", signals: Signals) -> int:
     assembled = assembly.assemble(settings, values, arguments)
     if settings.plan:
         return _show_plan(assembled, screen)
+    signals.noted = True  # Until what is made is in hands that can finish it.
     return _launch(assembled, _claim_directory(assembled), screen, signals)
 
 
@@ -145,6 +152,7 @@ def _launch(
     from launchers.supervisor import Result
 
     try:
+        signals.act_from_now_on()
         result = _run_to_end(assembled, directory, screen, signals)
     except BaseException:
         if signals.received is None:
@@ -153,7 +161,7 @@ def _launch(
             raise
         result = Result("stopped", signals.reason, {}, {})
     finally:
-        signals.ending = True
+        signals.noted = True
         processes.ForkServer.clean_up()
     _finish(assembled, directory, screen, result, signals.run)
     if result.outcome == "stopped" and signals.received is not None:

@@ -66,7 +66,7 @@ def main(config: ChildConfig, payload: bytes, pipe: "Connection[Any, Any]") -> N
     The process ends when its launcher does, however that happens: the kernel kills it with the
     process that forked it, and a pipe without a launcher at its other end ends it too.
     """
-    os.setsid()  # Ctrl-C is the launcher's, and what the node starts is the node's.
+    os.setsid()  # What the node starts is in its group, and can be ended with it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a fork does not inherit it
     post = _PipePost(pipe)
     runtime = NodeRuntime(config.name, config.run_directory, post)

@@ -1,11 +1,16 @@
-"""Loaded by the fork server before all else: the kernel ends it with the launcher's thread.
+"""Loaded by the fork server before all else: ties its life to its launcher's, and to nothing else.
 
-The fork server itself would notice that its launcher is gone only once it has loaded everything.
+The kernel ends it with the launcher's thread that started it; it would notice by itself only once
+it has loaded everything. In a session of its own it, and what it forks, gets no Ctrl-C.
 """
 
+import contextlib
 import ctypes
+import os
 import signal
 
 PR_SET_PDEATHSIG = 1
 
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+with contextlib.suppress(PermissionError):  # It leads one already.
+    os.setsid()

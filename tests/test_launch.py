@@ -119,7 +119,9 @@ def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path: pathlib.
     (tmp_path / "ends_at_once.py").write_text(
         "import launchpad as lp\n"
         "def draw():\n"
-        "    return lp.program.make_program(lp.PyNode(print), name='once')\n"
+        "    program = lp.Program('once')\n"
+        "    program.add_node(lp.PyNode(print), label='node')\n"
+        "    return program\n"
     )
     flags = ("--program=ends_at_once:draw", "--mode=local_mt")
     runs = [
