@@ -22,6 +22,7 @@ from launchers import child
 from launchers import events as ev
 from launchers.plan import Plan, Replica
 from launchers.ports import ReservedPort
+from launchers.starting import StartQueue
 
 _ALWAYS_PRELOADED = ("launchers.leash", "launchers.child", "courier")
 
@@ -186,10 +187,9 @@ class ProcessBackend:
         }
         self._processes: dict[str, ForkServerProcess] = {}
         self._pipes: dict[str, Any] = {}
-        self._cancelled: set[str] = set()
+        self._asked: set[str] = set()
         self._lock = threading.Lock()
         self._reaping = threading.Lock()  # `Process.start` looks at all processes' exits, as we do
-        self._to_start: queue.SimpleQueue[Optional[Replica]] = queue.SimpleQueue()
         modules = [
             *(module for payload in self._payloads.values() for module in _modules_in(payload)),
             *(name for replica in plan.replicas.values() for name in replica.traits.preload),
@@ -197,22 +197,24 @@ class ProcessBackend:
         log = os.path.join(run_directory, "logs", "forkserver.log")
         self._exit = contextlib.ExitStack()
         self._exit.enter_context(ForkServer.used(modules, log))
-        self._starter = threading.Thread(target=self._start_all, name="starter", daemon=True)
-        self._starter.start()
+        self._queue = StartQueue(self._begin, events)
 
     def start(self, replica: Replica) -> None:
         """Has the replica started once those before it are."""
-        self._to_start.put(replica)
+        self._queue.put(replica)
 
     def stop(self, name: str) -> None:
         """Asks the replica to stop; one that has no process yet never gets one."""
+        if self._queue.cancel(name):
+            return
         with self._lock:
-            if name not in self._pipes:
-                self._cancelled.add(name)
-                self._events.put(ev.Ended(name, None))
-                return
+            self._asked.add(name)
+            pipe = self._pipes.get(name)
+        if pipe is None:  # The process is on its way, and will be killed when it comes.
+            self._events.put(ev.Ended(name, None))
+            return
         with contextlib.suppress(OSError):
-            self._pipes[name].send("stop")
+            pipe.send("stop")
 
     def kill(self, name: str) -> None:
         """Kills the replica's process."""
@@ -220,20 +222,10 @@ class ProcessBackend:
 
     def close(self) -> None:
         """Ends the back end's own thread and lets go of the fork server."""
-        self._to_start.put(None)
+        self._queue.close()
         self._exit.close()
 
-    def _start_all(self) -> None:
-        while (replica := self._to_start.get()) is not None:
-            with self._lock:
-                if replica.name in self._cancelled:
-                    continue
-            try:
-                self._start(replica)
-            except Exception as error:
-                self._events.put(ev.Ended(replica.name, f"Its process did not start: {error!r}"))
-
-    def _start(self, replica: Replica) -> None:
+    def _begin(self, replica: Replica) -> None:
         name = replica.name
         reports = replica.traits.reports_running
         config = child.ChildConfig(
@@ -254,8 +246,8 @@ class ProcessBackend:
         with self._lock:
             self._processes[name] = process
             self._pipes[name] = ours
-            cancelled = name in self._cancelled
-        if cancelled:
+            asked = name in self._asked
+        if asked:
             process.kill()
             return
         self._events.put(ev.Starting(name))

@@ -39,6 +39,7 @@ class NodeRuntime(worker_manager.WorkerManager):
         self._post = post
         self._running = threading.Event()
         self._ended = threading.Event()
+        self._settled = threading.Event()
         self._listening = False
         self._says_when_running = False
         self._stop_handlers: list[Callable[[], None]] = []
@@ -74,10 +75,15 @@ class NodeRuntime(worker_manager.WorkerManager):
         self._listen()
         return self._stop_event
 
+    def wait_until_settled(self, seconds: float) -> None:
+        """Waits until the node is running or has ended, `seconds` at most."""
+        self._settled.wait(seconds)
+
     def report_running(self) -> None:
         """Says that the node is constructed, serving and at work."""
         if not self._running.is_set():
             self._running.set()
+            self._settled.set()
             self._post.running()
 
     def request_stop(self, outcome: str, reason: str) -> None:
@@ -151,6 +157,7 @@ class NodeRuntime(worker_manager.WorkerManager):
             return traceback.format_exc()
         finally:
             self._ended.set()
+            self._settled.set()
             if not self._says_when_running:
                 probe.join()
         return None

@@ -14,10 +14,18 @@ from launchers import events as ev
 from launchers.plan import Plan, Replica
 from launchers.ports import ReservedPort
 from launchers.runtime import NodeRuntime, launchpad_host
+from launchers.starting import StartQueue
+
+_SETTLE_SECONDS = 3.0
+"""How long a replica's construction may hold up the next one's."""
 
 
 class ThreadBackend:
-    """Runs each replica in a thread of its own."""
+    """Runs each replica in a thread of its own.
+
+    Replicas are constructed one after another: TensorFlow 2.8 crashes now and then when several
+    threads make their first operations at once.
+    """
 
     def __init__(
         self,
@@ -43,7 +51,10 @@ class ThreadBackend:
         self._events = events
         self._run_directory = run_directory
         self._threads: dict[str, threading.Thread] = {}
-        self._runtimes: dict[str, NodeRuntime] = {}
+        self._runtimes = {
+            name: NodeRuntime(name, run_directory, _Post(name, events)) for name in plan.replicas
+        }
+        self._queue = StartQueue(self._begin, events)
         self._exit = contextlib.ExitStack()
         self._exit.enter_context(launchpad_host())
         self._output = _ThreadOutput(run_directory) if run_directory else None
@@ -51,19 +62,13 @@ class ThreadBackend:
             self._exit.enter_context(self._output)
 
     def start(self, replica: Replica) -> None:
-        """Starts the replica's thread."""
-        name = replica.name
-        post = _Post(name, self._events)
-        self._runtimes[name] = NodeRuntime(name, self._run_directory, post)
-        self._threads[name] = threading.Thread(
-            target=self._run, args=(replica,), name=name, daemon=True
-        )
-        self._events.put(ev.Starting(name))
-        self._threads[name].start()
+        """Has the replica started once those before it run."""
+        self._queue.put(replica)
 
     def stop(self, name: str) -> None:
-        """Asks the replica to stop."""
-        self._runtimes[name].stop()
+        """Asks the replica to stop; one that has no thread yet never gets one."""
+        if not self._queue.cancel(name):
+            self._runtimes[name].stop()
 
     def kill(self, name: str) -> None:
         """Raises SystemExit in the replica's thread, which ends it the next time it runs Python."""
@@ -74,7 +79,17 @@ class ThreadBackend:
 
     def close(self) -> None:
         """Gives back what the process lent."""
+        self._queue.close()
         self._exit.close()
+
+    def _begin(self, replica: Replica) -> None:
+        name = replica.name
+        self._threads[name] = threading.Thread(
+            target=self._run, args=(replica,), name=name, daemon=True
+        )
+        self._events.put(ev.Starting(name))
+        self._threads[name].start()
+        self._runtimes[name].wait_until_settled(_SETTLE_SECONDS)
 
     def _run(self, replica: Replica) -> None:
         ports = None
