@@ -82,7 +82,7 @@ def main(_: Sequence[str]) -> None:
         network,
         batch_size=256,
         samples_per_insert=SAMPLES_PER_INSERT.value,
-        n_step=3,
+        n_step=5,
         checkpoint=False,
         logger=loggers.NoOpLogger(),
     )

@@ -123,7 +123,7 @@ def acme_actor(port: int, count: Any) -> None:
     policy = snt.Sequential(
         [network, lambda q: trfl.epsilon_greedy(q, epsilon=tf.constant(0.4)).sample()]
     )
-    adder = adders.NStepTransitionAdder(reverb.Client(f"localhost:{port}"), n_step=3, discount=0.99)
+    adder = adders.NStepTransitionAdder(reverb.Client(f"localhost:{port}"), n_step=5, discount=0.99)
     loop = acme.EnvironmentLoop(
         environment, actors.FeedForwardActor(policy, adder), logger=loggers.NoOpLogger()
     )

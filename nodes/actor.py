@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from agents.agent import Actor, Agent, Writer
 from nodes import contract
 from nodes.counter import CounterClient
-from nodes.replay import ReplayClient, ReplayHandle, ReplayWriter
+from nodes.replay import ReplayClient, ReplayHandle
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import VariableClient
+from nodes.writing import ReplayWriter
 
 _REPORT_PERIOD_SECONDS = 0.5
 

@@ -1,23 +1,18 @@
 """Prioritized replay: one or more servers behind one handle, and its client."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 import launchpad as lp
 import numpy as np
 from launchpad.nodes import base
-from numpy.typing import NDArray
 
 from agents.agent import Sample, TableSpec
 from nodes import contract, priorities
+from nodes.writing import ReplayWriter
 from usage import UsageError
 
-_MAX_UNCONFIRMED_ITEMS = 25
-"""Items that a writer sends ahead of the server before it waits for it. With those of a flush
-period it is less than the 50 at which Reverb warns, and than the batches of 50 that the actors of
-Horgan et al. (2018, appendix D) send."""
-_FLUSH_PERIOD_ITEMS = 20
 _WAIT_MILLISECONDS = 200
 _SAMPLER_WORKERS = 2
 _INFO_TIMEOUT_SECONDS = 5
@@ -71,7 +66,7 @@ class ReplayClient:
             max_steps: Newest steps that the writer's history keeps.
         """
         client = self._clients[shard % len(self._clients)]
-        return ReplayWriter(client.trajectory_writer(max_steps), self.spec.name)
+        return ReplayWriter(client, self.spec, max_steps)
 
     def sampler(self, batch_size: int) -> "Sampler":
         """Returns an endless source of batches; B must be a multiple of the number of shards."""
@@ -171,53 +166,6 @@ def _share_of_buffer(spec: TableSpec, num_shards: int) -> Optional[float]:
     return max(spec.error_buffer / num_shards, 2.0 * max(1.0, spec.samples_per_insert))
 
 
-class ReplayWriter:
-    """A `reverb.TrajectoryWriter` that waits for a full replay only as long as its node runs."""
-
-    def __init__(self, writer: Any, table: str) -> None:
-        self._writer = writer
-        self._table = table
-        self._runtime = contract.runtime()
-        self._created = 0
-
-    def append(self, step: Mapping[str, NDArray[Any]]) -> None:
-        """Adds one step; each column may be left out of a step."""
-        self._writer.append(step)
-
-    @property
-    def history(self) -> Mapping[str, Any]:
-        """Kept steps by column; slicing gives what `create_item` takes."""
-        return self._writer.history  # type: ignore[no-any-return]
-
-    def create_item(self, priority: float, trajectory: Mapping[str, Any]) -> None:
-        """Inserts the item `trajectory` (slices of `history`) with `priority`."""
-        self._writer.create_item(self._table, priority, trajectory)
-        self._created += 1
-        if self._created % _FLUSH_PERIOD_ITEMS == 0:
-            self._wait_for_server(_MAX_UNCONFIRMED_ITEMS)
-
-    def end_episode(self) -> None:
-        """Forgets `history`: no item spans what came before and what comes after."""
-        if self._wait_for_server(0):
-            self._writer.end_episode(clear_buffers=True)
-
-    def close(self) -> None:
-        """Ends the stream; items that the server has not confirmed may be lost."""
-        self._writer.close()
-
-    def _wait_for_server(self, unconfirmed: int) -> bool:
-        """Waits until few enough items are on their way, and returns whether they came to be."""
-        from reverb import errors
-
-        while not self._runtime.stopping:
-            try:
-                self._writer.flush(unconfirmed, timeout_ms=_WAIT_MILLISECONDS)
-                return True
-            except errors.DeadlineExceededError:
-                continue
-        return False
-
-
 class Sampler:
     """Prefetches batches; each shard gives an equal part of every batch.
 
@@ -254,11 +202,13 @@ def _join(parts: Sequence[Any]) -> Batch:
     A draw takes each of K shards with probability 1 / K and then an item of it, and all shards
     together hold N items, so that importance weights can undo both.
     """
+    if len(parts) == 1:
+        ((info, data),) = parts
+        sample = Sample(info.probability, info.table_size, data)
+        return Batch(sample, info.key, np.zeros(len(info.key), np.int32))
     import tensorflow as tf
 
-    info, data = parts[0]
-    if len(parts) > 1:
-        info, data = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *parts)
+    info, data = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *parts)
     size = sum(int(part.info.table_size[-1]) for part in parts)
     sample = Sample(
         probability=info.probability / len(parts),

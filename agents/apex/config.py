@@ -86,23 +86,25 @@ class ApexConfig:
         """Returns a configuration for small vector observations and a few actors on two cores.
 
         What differs from the paper was tuned on Catch and CartPole: the network and the replay are
-        small, learning starts early, and Adam (with the numbers of Kingma & Ba 2015, Algorithm 1)
-        learns in seconds what the paper's RMSProp takes minutes for. The ratio of samples to
-        inserts is bound, so that neither side starves the other where they share two cores.
+        small, learning starts early, windows are longer, and Adam (with the numbers of Kingma & Ba
+        2015, Algorithm 1) learns in seconds what the paper's RMSProp takes minutes for. The ratio
+        of samples to inserts is bound, so that neither side starves the other where they share two
+        cores.
         """
         return cls(
+            n_step=5,
             reward_clip=None,
             hidden_sizes=(64, 64),
             evaluator_epsilon=0.0,
             batch_size=256,
             replay_size=100_000,
             min_replay_size=1_000,
-            samples_per_insert=8.0,
+            samples_per_insert=4.0,
             error_buffer=4_000.0,
             optimizer="adam",
             learning_rate=1e-3,
             optimizer_epsilon=1e-8,
-            target_update_period=100,
+            target_update_period=50,
             publish_period=20,
         )
 

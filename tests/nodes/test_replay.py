@@ -183,7 +183,7 @@ def test_a_writer_waits_for_a_limited_replay_but_not_longer_than_its_node_runs(
     with launch(program, "local_mt") as run:
         wait_for(lambda: client.info().size >= 10)  # The limiter takes no more.
         with pytest.raises(AssertionError, match="not within"):
-            wait_for(lambda: len(created) > 100, seconds=0.5)
+            wait_for(lambda: len(created) > 200, seconds=0.5)
     result = run.wait(0)
     assert result is not None and result.forced == result.failures == {}
 

@@ -44,7 +44,7 @@ def test_the_table_is_the_configurations():
     config = dataclasses.replace(ApexConfig.small(), replay_size=5000, priority_exponent=0.7)
     table = ApeX(config, VECTOR).table
     assert (table.max_size, table.min_size, table.priority_exponent) == (5000, 1000, 0.7)
-    assert (table.samples_per_insert, table.error_buffer) == (8.0, 4000.0)
+    assert (table.samples_per_insert, table.error_buffer) == (4.0, 4000.0)
     assert table.item["row"].shape == (5,)
 
 
