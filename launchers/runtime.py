@@ -42,6 +42,7 @@ class NodeRuntime(worker_manager.WorkerManager):
         self._settled = threading.Event()
         self._listening = False
         self._says_when_running = False
+        self._handlers_lock = threading.Lock()
         self._stop_handlers: list[Callable[[], None]] = []
         # What Launchpad's manager has; its constructor would claim the process's signals.
         self._mutex = threading.Lock()
@@ -92,17 +93,22 @@ class NodeRuntime(worker_manager.WorkerManager):
 
     def stop(self) -> None:
         """Asks the node to stop; called by the launcher."""
-        self._stop_counter += 1
-        self._stop_event.set()
-        for handler in self._stop_handlers[:]:  # Each may take as long as the node itself.
-            threading.Thread(target=handler, name="stop handler", daemon=True).start()
+        with self._handlers_lock:
+            self._stop_counter += 1
+            self._stop_event.set()
+            handlers, self._stop_handlers = self._stop_handlers, []
+        for handler in handlers:
+            _call_in_thread(handler)
 
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
-        """Calls `handler` once the node is asked to stop, at once if it was already."""
+        """Calls `handler` once when the node is asked to stop, at once if it was already."""
+        with self._handlers_lock:
+            stopping = self._stop_event.is_set()
+            if not stopping:
+                self._stop_handlers.append(handler)
+        if stopping:
+            _call_in_thread(handler)
         self._listen()
-        self._stop_handlers.append(handler)
-        if self.stopping:
-            handler()
 
     def remove_stop_handler(self, handler: Callable[[], None]) -> None:
         """Forgets `handler`."""
@@ -170,6 +176,11 @@ class NodeRuntime(worker_manager.WorkerManager):
                     break
         if not self._ended.is_set():
             self.report_running()
+
+
+def _call_in_thread(handler: Callable[[], None]) -> None:
+    """Calls a node's stop handler, which may take as long as the node itself."""
+    threading.Thread(target=handler, name="stop handler", daemon=True).start()
 
 
 class _StopHandlers:
