@@ -20,7 +20,7 @@ QUICK = (
     "--num_actors=2",
     "--config.min_replay_size=64",
     "--config.batch_size=32",
-    "--config.error_buffer=200",
+    "--config.error_buffer=2000",
 )
 
 

@@ -22,7 +22,7 @@ from tests.support import wait_for
 from usage import UsageError
 
 QUICK = dataclasses.replace(
-    ApexConfig.small(), batch_size=32, min_replay_size=64, error_buffer=200.0, publish_period=1
+    ApexConfig.small(), batch_size=32, min_replay_size=64, error_buffer=2000.0, publish_period=1
 )
 
 
@@ -59,7 +59,7 @@ def test_everything_moves_round_the_circle_and_stops(options: ReplayOptions) -> 
         gauges = snapshot(program)["gauges"]
         for index in range(options.num_actors):
             wait_for(
-                lambda index=index: snapshot(program)["gauges"][f"actor/{index}"]["version"] > 0
+                lambda index=index: snapshot(program)["gauges"][f"actor/{index}"]["version"] > 0, 60
             )
         wait_for(lambda: snapshot(program)["evaluator_episodes"] > 0)
         wait_for(lambda: snapshot(program)["gauges"].get("learner/0", {}).get("replay_size"))
