@@ -18,7 +18,7 @@ from typing import Any, Optional
 
 import cloudpickle
 
-from launchers import child
+from launchers import child, leash
 from launchers import events as ev
 from launchers.plan import Plan, Replica
 from launchers.ports import ReservedPort
@@ -100,8 +100,12 @@ class ForkServer:
         cls.kill()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(dict.fromkeys([*_ALWAYS_PRELOADED, *sorted(modules)])))
-        with _output_to(log):
-            _starter.run(forkserver.ensure_running)
+        os.environ[leash.LAUNCHER_PID] = str(os.getpid())
+        try:
+            with _output_to(log):
+                _starter.run(forkserver.ensure_running)
+        finally:
+            del os.environ[leash.LAUNCHER_PID]
         cls._loaded = frozenset(modules)
 
 
