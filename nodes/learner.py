@@ -70,6 +70,7 @@ class LearnerService:
                     self._counter.increment(**self._progress.take_counts())
         finally:
             self._ended.set()
+            sampler.close()
             updater.close()
             publisher.close()
             reporter.join()

@@ -1,6 +1,8 @@
 """Prioritized replay: one or more servers behind one handle, and its client."""
 
 import dataclasses
+import queue
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -13,7 +15,8 @@ from nodes import contract, priorities
 from nodes.writing import ReplayWriter
 from usage import UsageError
 
-_WAIT_MILLISECONDS = 200
+_WAIT_SECONDS = 0.2
+_LONG_WAIT_MILLISECONDS = 5000
 _SAMPLER_WORKERS = 2
 _INFO_TIMEOUT_SECONDS = 5
 
@@ -167,11 +170,7 @@ def _share_of_buffer(spec: TableSpec, num_shards: int) -> Optional[float]:
 
 
 class Sampler:
-    """Prefetches batches; each shard gives an equal part of every batch.
-
-    A shard that gives samples so slowly that waiting for them times out gives them in pieces, which
-    are kept until they are its part of a batch.
-    """
+    """Prefetches batches; each shard gives an equal part of every batch."""
 
     def __init__(self, addresses: Sequence[str], spec: TableSpec, batch_size: int) -> None:
         """Initializes the sampler.
@@ -194,6 +193,11 @@ class Sampler:
             return None
         parts, self._parts = self._parts, [None] * len(self._shards)
         return _join(parts)
+
+    def close(self) -> None:
+        """Asks for no more samples; what waits for one ends by itself, within seconds."""
+        for shard in self._shards:
+            shard.close()
 
 
 def _join(parts: Sequence[Any]) -> Batch:
@@ -219,7 +223,12 @@ def _join(parts: Sequence[Any]) -> Batch:
 
 
 class _ShardSampler:
-    """Gives a shard's samples in parts of equal size."""
+    """Takes a shard's samples in parts of equal size, in a thread of its own.
+
+    A wait for a sample cannot be interrupted, and one that times out loses the samples that are on
+    their way, which the rate limiter has counted: so the thread waits long, and the learner does
+    not. A wait that times out gives a part in pieces, which are kept.
+    """
 
     def __init__(self, address: str, spec: TableSpec, size: int) -> None:
         import reverb
@@ -227,7 +236,6 @@ class _ShardSampler:
 
         self._size = size
         self._pieces: list[Any] = []
-        self._iterator: Any = None
         self._dataset = (
             reverb.TrajectoryDataset(
                 server_address=address,
@@ -236,30 +244,60 @@ class _ShardSampler:
                 shapes={name: tf.TensorShape(array.shape) for name, array in spec.item.items()},
                 max_in_flight_samples_per_worker=2 * size,
                 num_workers_per_iterator=_SAMPLER_WORKERS,
-                rate_limiter_timeout_ms=_WAIT_MILLISECONDS,
+                rate_limiter_timeout_ms=_LONG_WAIT_MILLISECONDS,
             )
             .batch(size)
             .prefetch(2)
         )
+        self._parts: queue.Queue[Any] = queue.Queue(maxsize=1)
+        self._closed = threading.Event()
+        self._failure: Optional[Exception] = None
+        threading.Thread(target=self._run, name="sampler", daemon=True).start()
 
     def next(self) -> Any:
-        """Returns samples of `size` items, or None if there were none in the time of a wait."""
-        if self._iterator is None:
-            self._iterator = iter(self._dataset)
-        try:
-            samples = next(self._iterator)
-        except StopIteration:
-            self._iterator = None
-            return None
-        if len(samples.info.key) == self._size:
-            return samples
-        self._pieces.append(samples)
-        return self._join_pieces()
+        """Returns samples of `size` items, or None if there were none in a short time.
 
-    def _join_pieces(self) -> Any:
+        Raises:
+            Exception: The shard failed to give samples.
+        """
+        try:
+            return self._parts.get(timeout=_WAIT_SECONDS)
+        except queue.Empty:
+            if self._failure is not None:
+                raise self._failure from None
+            return None
+
+    def close(self) -> None:
+        """Ends the thread as soon as it has its next sample, or none came for long."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                for samples in self._dataset:
+                    part = self._complete(samples)
+                    if part is not None:
+                        self._hand_over(part)
+                    if self._closed.is_set():
+                        return
+        except Exception as error:
+            self._failure = error
+
+    def _hand_over(self, part: Any) -> None:
+        while not self._closed.is_set():
+            try:
+                return self._parts.put(part, timeout=_WAIT_SECONDS)
+            except queue.Full:
+                pass
+
+    def _complete(self, samples: Any) -> Any:
+        """Returns a part out of the pieces so far and `samples`, or None if it is not enough."""
         import tensorflow as tf
 
         size = self._size
+        if len(samples.info.key) == size:
+            return samples
+        self._pieces.append(samples)
         if sum(len(piece.info.key) for piece in self._pieces) < size:
             return None
         joined = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *self._pieces)
