@@ -129,8 +129,13 @@ class Actor(Protocol):
     def step(self, timestep: dm_env.TimeStep) -> NDArray[Any]:
         """Takes the newest timestep of every environment and returns actions, [E, ...]."""
 
-    def set_variables(self, variables: Variables) -> None:
-        """Replaces the network's variables; comes before the first step."""
+    def set_variables(self, variables: Variables, version: int) -> None:
+        """Replaces the network's variables; comes before the first step.
+
+        Args:
+            variables: What `Learner.variables` returned.
+            version: Learner steps taken before that.
+        """
 
 
 class Learner(Protocol):
@@ -157,6 +162,10 @@ class Agent(Protocol):
     @property
     def preload(self) -> Sequence[str]:
         """Modules that its actors and learner import when they are made."""
+
+    @property
+    def life_loss_ends_episode(self) -> bool:
+        """Whether its actors' episodes end with a lost life, where a game has lives."""
 
     @property
     def table(self) -> TableSpec:

@@ -20,7 +20,7 @@ from environments import registry
 from launchers.plan import check_mode
 from usage import UsageError
 
-AGENTS = {"apex": "agents.apex.agent:ApeX"}
+AGENTS = {"apex": "agents.apex.agent:ApeX", "r2d2": "agents.r2d2.agent:R2D2"}
 CONFIG_PREFIX = "config."
 AGENT_ONLY = (
     "agent",
@@ -95,6 +95,9 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
     config = flags_.collect(values, preset, CONFIG_PREFIX)
     spec = EnvironmentSpec(environment.observations, environment.actions, environment.frame_stack)
     agent: Agent = agent_class(config, spec)
+    environment = dataclasses.replace(
+        environment, life_loss_ends_episode=agent.life_loss_ends_episode
+    )
     check_memory(agent)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings.agent.rpartition(':')[2]}-{settings.env}")
     return Assembly(

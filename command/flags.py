@@ -131,9 +131,15 @@ def show_help(console: Console, values: flags.FlagValues, description: str) -> N
 
 
 def _descriptions(cls: type) -> dict[str, str]:
-    """Returns the first sentence on each attribute in a class's Google-style docstring."""
-    section = (inspect.getdoc(cls) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
-    entries = re.findall(r"^(\w+): (.*(?:\n .*)*)", textwrap.dedent(section), re.MULTILINE)
+    """Returns the first sentence on each attribute in a class's Google-style docstring.
+
+    What a class does not describe itself, one that it derives from may.
+    """
+    entries: list[tuple[str, str]] = []
+    for base in reversed(cls.__mro__):
+        section = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+        section = textwrap.dedent(section.partition("\n\n")[0])
+        entries += re.findall(r"^(\w+): (.*(?:\n .*)*)", section, re.MULTILINE)
     return {name: re.split(r"(?<! al)\.\s|;", " ".join(text.split()))[0] for name, text in entries}
 
 

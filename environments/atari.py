@@ -49,11 +49,13 @@ def describe(name: str) -> Description:
     )
 
 
-def make(name: str, seeds: Sequence[int], evaluation: bool) -> BatchedEnvironment:
+def make(
+    name: str, seeds: Sequence[int], evaluation: bool, life_loss_ends: bool
+) -> BatchedEnvironment:
     """Makes E games, one a seed; see `AtariBatch`."""
     # EnvPool takes one seed, and gives member e this seed plus e.
     seed = min(seeds[0], 2**31 - len(seeds))
-    return AtariBatch(name, len(seeds), seed, evaluation)
+    return AtariBatch(name, len(seeds), seed, life_loss_ends)
 
 
 def _task(name: str) -> str:
@@ -66,9 +68,9 @@ class AtariBatch:
     Observations are stacks of frames, uint8 [4, 84, 84], oldest first. At an episode's start all
     four frames are the first one, and each step moves the stack by one.
 
-    In training, losing a life ends an episode: LAST with discount 0. The game goes on in the next
+    Where losing a life ends an episode, it is LAST with discount 0. The game goes on in the next
     one, after as many no-ops as at a game's start, whose rewards nobody sees. `reset` then ends
-    lives, not games. In evaluation an episode is a game.
+    lives, not games. Otherwise an episode is a game.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class AtariBatch:
         name: str,
         num_envs: int,
         seed: int,
-        evaluation: bool,
+        life_loss_ends: bool,
         max_episode_steps: int = MAX_EPISODE_STEPS,
     ) -> None:
         """Starts the emulators.
@@ -85,7 +87,7 @@ class AtariBatch:
             name: The environment's name, `atari:GAME`.
             num_envs: E, the number of games.
             seed: Seed of the first game; the others count on from it. Below 2^31 - E.
-            evaluation: Whether an episode is a whole game.
+            life_loss_ends: Whether a lost life ends an episode.
             max_episode_steps: Steps, not emulator frames, after which a game is cut short.
         """
         self.num_envs = num_envs
@@ -96,10 +98,10 @@ class AtariBatch:
             num_threads=1,
             seed=seed,
             stack_num=_STACK,
-            episodic_life=not evaluation,
+            episodic_life=life_loss_ends,
             max_episode_steps=max_episode_steps,
         )
-        self._ends_with_life = not evaluation
+        self._ends_with_life = life_loss_ends
         self._lives = np.zeros(num_envs, np.int32)
         self._age = np.zeros(num_envs, np.int32)
 

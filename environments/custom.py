@@ -37,8 +37,10 @@ def describe(name: str) -> Description:
     return description
 
 
-def make(name: str, seeds: Sequence[int], evaluation: bool) -> BatchedEnvironment:
-    """Makes one environment a seed."""
+def make(
+    name: str, seeds: Sequence[int], evaluation: bool, life_loss_ends: bool
+) -> BatchedEnvironment:
+    """Makes one environment a seed; whether there are lives is the function's business."""
     function = _function(name)
     return single.Batch([_make_one(name, function, seed, evaluation) for seed in seeds])
 

@@ -36,5 +36,14 @@ class Family(Protocol):
     def describe(self, name: str) -> Description:
         """Describes the environment; raises `usage.UsageError` where the name means nothing."""
 
-    def make(self, name: str, seeds: Sequence[int], evaluation: bool) -> BatchedEnvironment:
-        """Makes one environment a seed, each seed in [0, 2^31)."""
+    def make(
+        self, name: str, seeds: Sequence[int], evaluation: bool, life_loss_ends: bool
+    ) -> BatchedEnvironment:
+        """Makes one environment a seed, each seed in [0, 2^31).
+
+        Args:
+            name: The name.
+            seeds: The seeds.
+            evaluation: Whether they are for an evaluator.
+            life_loss_ends: Whether a lost life ends an episode, where a game has lives.
+        """

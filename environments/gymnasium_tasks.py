@@ -49,8 +49,10 @@ def describe(name: str) -> Description:
     return description
 
 
-def make(name: str, seeds: Sequence[int], evaluation: bool) -> BatchedEnvironment:
-    """Makes one environment a seed; evaluation makes no difference here."""
+def make(
+    name: str, seeds: Sequence[int], evaluation: bool, life_loss_ends: bool
+) -> BatchedEnvironment:
+    """Makes one environment a seed; there are no lives, and evaluation makes no difference."""
     return _GymnasiumBatch(name, seeds)
 
 

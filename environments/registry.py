@@ -37,6 +37,8 @@ class Environment:
         frame_stack: Whether the observation is a stack of frames, uint8 [stack, height, width],
             oldest first, that moves by one frame a step, and whose frames are all the first one
             at an episode's start.
+        life_loss_ends_episode: Whether in training a lost life ends an episode, where a game has
+            lives.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Environment:
     actions: specs.Array
     solved_at: float | None
     frame_stack: bool
+    life_loss_ends_episode: bool = True
 
     def make(self, num_envs: int, seed: int, evaluation: bool = False) -> BatchedEnvironment:
         """Makes a batch of environments that raises `EnvironmentFault` where it goes wrong.
@@ -53,9 +56,12 @@ class Environment:
         Args:
             num_envs: E, the number of environments.
             seed: Not negative. Environment e's own seed comes from `seed` and e.
-            evaluation: Whether episodes are whole games, as an evaluator wants them.
+            evaluation: Whether they are for an evaluator, whose episodes are whole games.
         """
-        batch = _family(self.name).make(self.name, member_seeds(seed, num_envs), evaluation)
+        life_loss_ends = self.life_loss_ends_episode and not evaluation
+        batch = _family(self.name).make(
+            self.name, member_seeds(seed, num_envs), evaluation, life_loss_ends
+        )
         return Checked(batch, self.name, self.observations)
 
 

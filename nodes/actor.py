@@ -114,7 +114,7 @@ class ActorService:
         version = self._variables.wait_for_first(self._runtime)
         if version is None:
             return
-        self._actor.set_variables(version.values)
+        self._actor.set_variables(version.values, version.step)
         timestep = self._environments.reset()
         try:
             self._act(timestep)
@@ -130,7 +130,7 @@ class ActorService:
                 self._variables.request()
             newer = self._variables.poll()
             if newer is not None:
-                self._actor.set_variables(newer.values)
+                self._actor.set_variables(newer.values, newer.step)
             timestep = self._environments.step(self._actor.step(timestep))
             self._count(timestep)
             step += 1

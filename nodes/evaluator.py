@@ -66,7 +66,7 @@ class EvaluatorService:
         self._runtime.report_running()
         while version is not None and not self._runtime.stopping:
             began = time.monotonic()
-            self._actor.set_variables(version.values)
+            self._actor.set_variables(version.values, version.step)
             returns = self._play_round()
             if returns is None:
                 return

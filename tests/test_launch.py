@@ -48,6 +48,14 @@ def result_of(directory: pathlib.Path) -> dict[str, Any]:
 
 BAD_INPUT = {
     "agent": (["--agent=apxe"], "Unknown agent 'apxe': did you mean apex?"),
+    "burn_in": (["--agent=r2d2", "--config.burn_in=50"], "burn_in must be at least 0 and shorter"),
+    "period": (["--agent=r2d2", "--config.period=0"], "period must be at least 1"),
+    "period_long": (["--agent=r2d2", "--config.period=51"], "not longer than trace_length (50)"),
+    "state": (["--agent=r2d2", "--config.lstm_size=0"], "network with a recurrent state"),
+    "n_step": (
+        ["--agent=r2d2", "--config.n_step=43"],
+        "n_step must not be longer than the trained",
+    ),
     "agent_module": (["--agent=nowhere.to_be:Found"], "no 'nowhere'"),
     "agent_class": (["--agent=agents.apex.agent:ApX"], "did you mean ApeX"),
     "mode": (["--mode=local_pm"], "Unknown mode 'local_pm': did you mean"),

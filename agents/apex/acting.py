@@ -1,4 +1,4 @@
-"""Acting: epsilon-greedy policies, and actors that turn their timesteps into prioritized items.
+"""From an actor's timesteps to prioritized items.
 
 All E environments of an actor step together, so what belongs to a window is kept in ring buffers
 whose slot is the same for all environments: the windows that began at call t lie in slot t mod n.
@@ -11,14 +11,13 @@ whose slot is the same for all environments: the windows that began at call t li
 A window that its episode cuts short closes with the episode's last step, with what it has.
 """
 
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import NamedTuple, Optional
 
 import dm_env
 import numpy as np
 from numpy.typing import NDArray
 
-from agents import exploration
-from agents.agent import Variables, Writer, WriterFactory
+from agents.agent import Writer, WriterFactory
 from agents.apex import items
 
 _FIRST = int(dm_env.StepType.FIRST)
@@ -135,15 +134,6 @@ class NStepWindows:
         self.slot = (self.slot + 1) % self.n_step
 
 
-class Recorder(Protocol):
-    """Turns the timesteps of E environments into items."""
-
-    def record(
-        self, timestep: dm_env.TimeStep, q_values: NDArray[np.float32], actions: NDArray[np.int64]
-    ) -> None:
-        """Takes the newest timestep, its values [E, A] and the actions [E] chosen for it."""
-
-
 class VectorRecorder:
     """Writes each window as one row that holds both of its observations."""
 
@@ -162,7 +152,11 @@ class VectorRecorder:
         self._rows = np.zeros((windows.n_step, num_envs, 2 * size + 3), np.float32)
 
     def record(
-        self, timestep: dm_env.TimeStep, q_values: NDArray[np.float32], actions: NDArray[np.int64]
+        self,
+        timestep: dm_env.TimeStep,
+        q_values: NDArray[np.float32],
+        actions: NDArray[np.int64],
+        version: int,
     ) -> None:
         """Writes the windows that end with this timestep and opens those that begin with it."""
         windows, writer, size = self._windows, self._writer, self._size
@@ -205,7 +199,11 @@ class FrameRecorder:
         self._writers = [make_writer(self._length + windows.n_step - 1) for _ in range(num_envs)]
 
     def record(
-        self, timestep: dm_env.TimeStep, q_values: NDArray[np.float32], actions: NDArray[np.int64]
+        self,
+        timestep: dm_env.TimeStep,
+        q_values: NDArray[np.float32],
+        actions: NDArray[np.int64],
+        version: int,
     ) -> None:
         """Writes the newest frames and the windows that end with them, and opens new windows."""
         rows: list[list[tuple[float, NDArray[np.float32]]]] = [[] for _ in self._writers]
@@ -243,64 +241,3 @@ class FrameRecorder:
             writer.append({"row": row} if behind else {"frame": frame, "row": row})
             frames = writer.history["frame"][-self._length - behind : -behind or None]
             writer.create_item(priority, {"frame": frames, "row": writer.history["row"][-1]})
-
-
-class QNetwork(Protocol):
-    """A Q-network as an actor sees it."""
-
-    def __call__(self, observation: NDArray[Any]) -> NDArray[np.float32]:
-        """Computes Q-values, float32 [E, A], of observations [E, ...]."""
-
-    def set_variables(self, variables: Variables) -> None:
-        """Replaces the variables."""
-
-
-class ApexActor:
-    """An epsilon-greedy actor in E environments; implements `agents.agent.Actor`.
-
-    It has no variables of its own: `set_variables` comes before the first `step`.
-    """
-
-    def __init__(
-        self,
-        network: QNetwork,
-        num_actions: int,
-        epsilons: NDArray[np.float64],
-        recorder: Optional[Recorder],
-        action_dtype: np.dtype[Any],
-        seed: int,
-    ):
-        """Makes an actor.
-
-        Args:
-            network: Computes the Q-values.
-            num_actions: A.
-            epsilons: float [E], the exploration rate of each environment.
-            recorder: Where timesteps go, or None for an actor that only acts.
-            action_dtype: What the environments take as an action.
-            seed: Seeds exploration.
-        """
-        self._network = network
-        self._epsilons = epsilons
-        self._recorder = recorder
-        self._dtype = action_dtype
-        self._rng = np.random.default_rng(seed)
-        self._no_values = np.zeros((len(epsilons), num_actions), np.float32)
-
-    def step(self, timestep: dm_env.TimeStep) -> NDArray[Any]:
-        """Takes the newest timestep of every environment and returns actions, [E].
-
-        A terminal state needs no action and has no value, so the network is left out where all
-        environments are in one.
-        """
-        q_values = self._no_values
-        if ((timestep.step_type != _LAST) | (timestep.discount != 0)).any():
-            q_values = self._network(timestep.observation)
-        actions = exploration.epsilon_greedy(self._rng, q_values, self._epsilons)
-        if self._recorder is not None:
-            self._recorder.record(timestep, q_values, actions)
-        return actions.astype(self._dtype)
-
-    def set_variables(self, variables: Variables) -> None:
-        """Replaces the network's variables, which come in the learner's order."""
-        self._network.set_variables(variables)

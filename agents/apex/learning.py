@@ -62,6 +62,7 @@ class ApexLearner:
         self.target = DuelingNetwork(spec, config.hidden_sizes, seed, name="target")
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps")
         self.optimizer = _make_optimizer(config)
+        self.optimizer._initialize(self.online.parameters)  # else its first step would, in a graph
         self._update = tf.function(self._take_step, autograph=False)
 
     def step(self, sample: Sample) -> StepResult:

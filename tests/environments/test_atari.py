@@ -10,8 +10,8 @@ from environments import registry
 from environments.atari import AtariBatch
 
 
-def breakout(evaluation, max_episode_steps=27_000, num_envs=2):
-    return AtariBatch("atari:Breakout", num_envs, 5, evaluation, max_episode_steps)
+def breakout(life_loss_ends, max_episode_steps=27_000, num_envs=2):
+    return AtariBatch("atari:Breakout", num_envs, 5, life_loss_ends, max_episode_steps)
 
 
 def pairs(timesteps):
@@ -22,11 +22,11 @@ def pairs(timesteps):
 
 
 @pytest.mark.parametrize("game", ["Breakout", "Pong", "Seaquest"])
-@pytest.mark.parametrize("evaluation", [False, True])
-def test_the_stack_moves_by_one_frame_and_starts_with_one(game, evaluation, play):
+@pytest.mark.parametrize("life_loss_ends", [False, True])
+def test_the_stack_moves_by_one_frame_and_starts_with_one(game, life_loss_ends, play):
     environment = registry.load(f"atari:{game}")
     # Seaquest's lives, unlike Breakout's, outlast the frames of a stack.
-    batch = AtariBatch(f"atari:{game}", 2, 5, evaluation, max_episode_steps=250)
+    batch = AtariBatch(f"atari:{game}", 2, 5, life_loss_ends, max_episode_steps=250)
     timesteps = play(batch, environment.actions, 400)
     assert sum(int((t.step_type == StepType.FIRST).sum()) for t in timesteps) > 2
     for timestep in timesteps:
@@ -51,7 +51,7 @@ def test_a_reset_in_the_midst_of_a_game_starts_a_stack_of_one_frame(play):
 
 
 def test_a_lost_life_is_terminal_in_training_and_the_game_goes_on(play):
-    batch = breakout(evaluation=False)
+    batch = breakout(life_loss_ends=True)
     actions = registry.load("atari:Breakout").actions
     timesteps = play(batch, actions, 300)
     ends = [after for _, after in pairs(timesteps) if after.step_type == StepType.LAST]
@@ -60,18 +60,18 @@ def test_a_lost_life_is_terminal_in_training_and_the_game_goes_on(play):
     assert all(after.discount == 0 for after in ends)
 
 
-def test_a_lost_life_ends_no_episode_in_evaluation(play):
+def test_a_lost_life_ends_an_episode_only_where_it_should(play):
     actions = registry.load("atari:Breakout").actions
-    training = play(breakout(evaluation=False), actions, 300)
-    evaluation = play(breakout(evaluation=True), actions, 300)
+    training = play(breakout(life_loss_ends=True), actions, 300)
+    evaluation = play(breakout(life_loss_ends=False), actions, 300)
     lives = sum(int((t.step_type == StepType.LAST).sum()) for t in training)
     games = sum(int((t.step_type == StepType.LAST).sum()) for t in evaluation)
     assert 0 < games <= lives // 4
 
 
-@pytest.mark.parametrize("evaluation", [False, True])
-def test_a_time_limit_bootstraps(evaluation):
-    batch = breakout(evaluation, max_episode_steps=10)
+@pytest.mark.parametrize("life_loss_ends", [False, True])
+def test_a_time_limit_bootstraps(life_loss_ends):
+    batch = breakout(life_loss_ends, max_episode_steps=10)
     batch.reset()
     for _ in range(9):
         assert (batch.step(np.zeros(2, np.int32)).step_type == StepType.MID).all()
@@ -80,9 +80,9 @@ def test_a_time_limit_bootstraps(evaluation):
     assert timestep.discount.tolist() == [1.0, 1.0]
 
 
-def test_a_finished_game_is_terminal_in_evaluation(play):
+def test_a_finished_game_is_terminal(play):
     actions = registry.load("atari:Breakout").actions
-    timesteps = play(breakout(evaluation=True), actions, 400)
+    timesteps = play(breakout(life_loss_ends=False), actions, 400)
     ends = [after for _, after in pairs(timesteps) if after.step_type == StepType.LAST]
     assert ends
     assert all(after.discount == 0 for after in ends)

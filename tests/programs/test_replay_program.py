@@ -1,4 +1,4 @@
-"""Ape-X's program in threads: real replay, real calls, real environments."""
+"""The program of Ape-X and R2D2 in threads: real replay, real calls, real environments."""
 
 import dataclasses
 import subprocess
@@ -13,6 +13,10 @@ from agents.agent import EnvironmentSpec, Sample, StepResult
 from agents.apex.agent import ApeX
 from agents.apex.config import ApexConfig
 from agents.apex.learning import ApexLearner
+from agents.config import ReplayConfig
+from agents.r2d2.agent import R2D2
+from agents.r2d2.config import R2D2Config
+from agents.value_agent import ValueAgent
 from environments import registry
 from launchers.run import launch
 from nodes import contract
@@ -24,13 +28,16 @@ from usage import UsageError
 QUICK = dataclasses.replace(
     ApexConfig.small(), batch_size=32, min_replay_size=64, error_buffer=2000.0, publish_period=1
 )
+QUICK_R2D2 = dataclasses.replace(
+    R2D2Config.small(), batch_size=8, min_replay_size=16, error_buffer=2000.0, publish_period=1
+)
 
 
 def program_of(
     options: ReplayOptions,
-    config: ApexConfig = QUICK,
+    config: ReplayConfig = QUICK,
     env: str = "catch",
-    agent_class: type[ApeX] = ApeX,
+    agent_class: type[ValueAgent] = ApeX,
 ) -> Program:
     environment = registry.load(env)
     spec = EnvironmentSpec(environment.observations, environment.actions, environment.frame_stack)
@@ -50,9 +57,14 @@ def snapshot(program: Program) -> dict:
     ],
     ids=["one of each", "many of each"],
 )
-def test_everything_moves_round_the_circle_and_stops(options: ReplayOptions) -> None:
+@pytest.mark.parametrize(
+    "agent_class, config", [(ApeX, QUICK), (R2D2, QUICK_R2D2)], ids=["apex", "r2d2"]
+)
+def test_everything_moves_round_the_circle_and_stops(
+    agent_class: type[ValueAgent], config: ReplayConfig, options: ReplayOptions
+) -> None:
     before = set(threading.enumerate())
-    program = program_of(options)
+    program = program_of(options, config, agent_class=agent_class)
     with launch(program, "test_mt") as run:
         run.wait_until_running(60)
         wait_for(lambda: snapshot(program)["counts"].get("learner_steps", 0) > 20, 60)
@@ -129,13 +141,18 @@ def test_only_the_learner_wants_a_gpu() -> None:
     assert wanting == ["learner"]
 
 
-@pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
-def test_atari_with_the_papers_network_advances(mode: str, tmp_path) -> None:  # noqa: ANN001
+@pytest.mark.parametrize("mode", ["test_mt", "local_mt", "local_mp"])
+@pytest.mark.parametrize("agent_class", [ApeX, R2D2])
+def test_atari_with_the_papers_network_advances(agent_class, mode, tmp_path) -> None:  # noqa: ANN001
     config = dataclasses.replace(
-        ApexConfig.paper(), batch_size=8, min_replay_size=32, replay_size=1000, publish_period=1
+        agent_class.presets()["paper"],
+        batch_size=4,
+        min_replay_size=4,
+        replay_size=100,
+        publish_period=1,
     )
     options = ReplayOptions(num_actors=1, evaluator_envs=1)
-    program = program_of(options, config, "atari:Pong")
+    program = program_of(options, config, "atari:Pong", agent_class)
     directory = str(tmp_path / "run")
     with launch(program, mode, run_directory=directory) as run:
         run.wait_until_running(100)

@@ -7,71 +7,27 @@ import dm_env
 import numpy as np
 from acme import specs
 
+from agents import acting as acting_
 from agents.agent import EnvironmentSpec, TableSpec, Variables, WriterFactory
 from agents.apex import acting, items
-
-FIRST, MID, LAST = 0, 1, 2
-NUM_ACTIONS = 3
-
-
-class Step(NamedTuple):
-    """One environment's timestep."""
-
-    step_type: int
-    reward: float
-    discount: float
-    observation: np.ndarray
-
-
-def batch(steps: Sequence[Step]) -> dm_env.TimeStep:
-    """Returns the timestep of a batch of environments."""
-    return dm_env.TimeStep(
-        np.array([step.step_type for step in steps], np.int32),
-        np.array([step.reward for step in steps], np.float32),
-        np.array([step.discount for step in steps], np.float32),
-        np.stack([step.observation for step in steps]),
-    )
-
-
-def episode(
-    observations: Sequence[np.ndarray], rewards: Sequence[float], terminal: bool
-) -> list[Step]:
-    """Returns the steps of an episode of T rewards and T + 1 observations.
-
-    What means nothing, on the first step, is not a number.
-    """
-    nothing = float("nan")
-    steps = [Step(FIRST, nothing, nothing, observations[0])]
-    for reward, observation in zip(rewards, observations[1:], strict=True):
-        steps.append(Step(MID, reward, 1.0, observation))
-    steps[-1] = steps[-1]._replace(step_type=LAST, discount=0.0 if terminal else 1.0)
-    return steps
-
-
-def numbers(*values: float) -> list[np.ndarray]:
-    """Returns an observation of one number for each of `values`."""
-    return [np.array([value], np.float32) for value in values]
+from tests.agents.episodes import LAST, NUM_ACTIONS, Step
 
 
 class ScriptedNetwork:
     """A Q-network that is a given function of the observations, and counts its calls."""
 
+    num_envs = 0
+
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
         self._function = function
         self.calls = 0
 
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
+    def __call__(self, timestep: dm_env.TimeStep, previous_actions: np.ndarray) -> np.ndarray:
         self.calls += 1
-        return self._function(observation).astype(np.float32)
+        return self._function(timestep.observation).astype(np.float32)
 
     def set_variables(self, variables: Variables) -> None:
         raise AssertionError("a script has no variables")
-
-
-def observed_value(observation: np.ndarray) -> np.ndarray:
-    """Values action 0 at the observation's first number, the others below it."""
-    value = observation.reshape(len(observation), -1)[:, :1].astype(np.float32)
-    return value - np.arange(NUM_ACTIONS, dtype=np.float32)
 
 
 VECTOR = EnvironmentSpec(specs.Array((1,), np.float32), specs.DiscreteArray(NUM_ACTIONS))
@@ -101,17 +57,19 @@ def make_actor(
     reward_clip: Optional[float] = None,
     priority_epsilon: float = 0.0,
     epsilon: float = 0.0,
-) -> acting.ApexActor:
+) -> acting_.EpsilonGreedyActor:
     """Returns an actor with a discount of 0.5."""
     windows = acting.NStepWindows(num_envs, n_step, 0.5, reward_clip, priority_epsilon)
-    recorder: acting.Recorder
+    recorder: acting_.Recorder
     if spec.frame_stack:
         recorder = acting.FrameRecorder(windows, make_writer, num_envs, stack=4)
     else:
         size = items.observation_size(spec)
         recorder = acting.VectorRecorder(windows, make_writer, num_envs, size)
     epsilons = np.full(num_envs, epsilon)
-    return acting.ApexActor(network, NUM_ACTIONS, epsilons, recorder, np.dtype(np.int32), seed=0)
+    return acting_.EpsilonGreedyActor(
+        network, NUM_ACTIONS, epsilons, recorder, np.dtype(np.int32), seed=0
+    )
 
 
 class Window(NamedTuple):

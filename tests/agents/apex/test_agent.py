@@ -12,7 +12,8 @@ from agents import exploration
 from agents.agent import EnvironmentSpec
 from agents.apex.agent import ApeX
 from agents.apex.config import ApexConfig
-from tests.agents.apex.support import FIRST, VECTOR, Step, batch, episode, numbers
+from tests.agents.apex.support import VECTOR
+from tests.agents.episodes import FIRST, Step, batch, episode, numbers
 from usage import UsageError
 
 ATARI = EnvironmentSpec(specs.Array((4, 84, 84), np.uint8), specs.DiscreteArray(6), True)
@@ -88,7 +89,7 @@ def test_an_actors_environments_stand_on_their_own_steps_of_the_ladder(monkeypat
     evaluator = agent.make_evaluator(num_envs=2, seed=0)
     variables = agent.make_learner(seed=0).variables()
     for either in (actor, evaluator):
-        either.set_variables(variables)
+        either.set_variables(variables, 0)
         either.step(timestep)
     np.testing.assert_allclose(used, [[0.0471556, 0.0055591], [0.25, 0.25]], rtol=1e-5)
 
@@ -102,7 +103,7 @@ def test_actors_of_one_seed_act_the_same(make_replay):
 
     def actions(seed):
         actor = agent.make_actor(make_writer, first=0, num_envs=1, total=1, seed=seed)
-        actor.set_variables(variables)
+        actor.set_variables(variables, 0)
         return [int(actor.step(batch([step]))[0]) for step in steps]
 
     assert actions(1) == actions(1) != actions(2)
@@ -113,8 +114,8 @@ def test_an_actor_fills_the_table_that_its_agent_describes(make_replay):
         agent = ApeX(ApexConfig.small(), spec)
         replay = make_replay(agent.table)
         actor = agent.make_actor(replay.make_writer, first=0, num_envs=1, total=1, seed=0)
-        actor.set_variables(agent.make_learner(seed=0).variables())
-        actor.set_variables(agent.make_learner(seed=0).variables())
+        actor.set_variables(agent.make_learner(seed=0).variables(), 0)
+        actor.set_variables(agent.make_learner(seed=0).variables(), 0)
         observations = [np.zeros(spec.observations.shape, spec.observations.dtype)] * 3
         for step in episode(observations, [1, 1], terminal=True):
             actor.step(batch([step]))

@@ -2,16 +2,8 @@ import numpy as np
 import tensorflow as tf
 
 from agents.apex import items, learning
-from tests.agents.apex.support import (
-    FRAMES,
-    ScriptedNetwork,
-    batch,
-    episode,
-    make_actor,
-    observed_value,
-    table,
-    windows_of,
-)
+from tests.agents.apex.support import FRAMES, ScriptedNetwork, make_actor, table, windows_of
+from tests.agents.episodes import batch, episode, observed_value
 
 # Lengths around the window (3) and the stack (4), each ending in both ways.
 LENGTHS = [1, 2, 3, 4, 5, 9]

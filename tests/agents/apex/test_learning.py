@@ -10,7 +10,8 @@ from agents.agent import EnvironmentSpec, Sample
 from agents.apex.agent import ApeX
 from agents.apex.config import ApexConfig
 from agents.apex.learning import ApexLearner
-from tests.agents.apex.support import VECTOR, batch, episode, numbers
+from tests.agents.apex.support import VECTOR
+from tests.agents.episodes import batch, episode, numbers
 
 SMALL = dataclasses.replace(ApexConfig.small(), hidden_sizes=(8, 8))
 
@@ -149,7 +150,7 @@ def test_published_variables_are_copies_in_the_order_that_actors_take(make_repla
         np.testing.assert_array_equal(value, before)
     evaluator = agent.make_evaluator(num_envs=1, seed=0)
     for observation in numbers(*np.linspace(-3, 3, 20)):
-        evaluator.set_variables(learner.variables())
+        evaluator.set_variables(learner.variables(), 0)
         steps = episode([observation, observation], [0], terminal=True)
         best = np.argmax(learner.online(tf.constant(observation[None])))
         assert evaluator.step(batch(steps[:1])) == [best]
@@ -194,7 +195,7 @@ def test_the_learner_reproduces_the_actors_priorities_of_its_own_variables(make_
     replay = make_replay(agent.table, reverb.selectors.Prioritized(0.6))
     learner = agent.make_learner(seed=0)
     actor = agent.make_actor(replay.make_writer, first=0, num_envs=1, total=1, seed=0)
-    actor.set_variables(learner.variables())
+    actor.set_variables(learner.variables(), 0)
     for step in episode(numbers(*range(9)), [1, -1, 2, 0, 1, 5, -2, 1], terminal=False):
         actor.step(batch([step]))
     assert replay.size() == 8

@@ -1,3 +1,4 @@
+import dm_env
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -5,6 +6,8 @@ from acme import specs
 
 from agents.agent import EnvironmentSpec
 from agents.apex import networks
+
+NO_ACTIONS = np.zeros(5, np.int64)
 
 VECTOR = EnvironmentSpec(specs.Array((2, 3), np.float32), specs.DiscreteArray(4))
 FRAMES = EnvironmentSpec(specs.Array((4, 84, 84), np.uint8), specs.DiscreteArray(6), True)
@@ -21,7 +24,9 @@ def test_an_actors_dense_policy_computes_what_the_network_does(hidden_sizes):
     policy.set_variables(variables)
     observation = rng.normal(size=(5, 2, 3)).astype(np.float32)
     expected = network(tf.constant(observation))
-    np.testing.assert_allclose(policy(observation), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        policy(dm_env.restart(observation), NO_ACTIONS), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_dense_policy_reads_whole_numbers_as_numbers():
@@ -29,9 +34,11 @@ def test_a_dense_policy_reads_whole_numbers_as_numbers():
     network = networks.DuelingNetwork(VECTOR, (8,), seed=0)
     policy.set_variables([variable.numpy() for variable in network.parameters])
     whole = np.arange(6).reshape(1, 2, 3)
-    values = policy(whole)
+    values = policy(dm_env.restart(whole), NO_ACTIONS)
     assert values.dtype == np.float32
-    np.testing.assert_array_equal(values, policy(whole.astype(np.float32)))
+    np.testing.assert_array_equal(
+        values, policy(dm_env.restart(whole.astype(np.float32)), NO_ACTIONS)
+    )
 
 
 def test_the_frame_policy_computes_what_the_network_does_from_the_variables_it_is_given():
@@ -39,9 +46,11 @@ def test_the_frame_policy_computes_what_the_network_does_from_the_variables_it_i
     policy = networks.ConvolutionalPolicy(FRAMES, (16,), num_envs=2)
     frames = np.random.default_rng(0).integers(256, size=(2, 4, 84, 84)).astype(np.uint8)
     expected = network(tf.constant(frames)).numpy()
-    assert not np.allclose(policy(frames), expected, atol=1e-3)
+    assert not np.allclose(policy(dm_env.restart(frames), NO_ACTIONS), expected, atol=1e-3)
     policy.set_variables([variable.numpy() for variable in network.parameters])
-    np.testing.assert_allclose(policy(frames), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        policy(dm_env.restart(frames), NO_ACTIONS), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_the_frame_network_is_that_of_the_dueling_paper():

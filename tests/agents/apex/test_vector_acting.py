@@ -2,22 +2,9 @@ import dm_env
 import numpy as np
 import pytest
 
-from agents.apex import acting
-from tests.agents.apex.support import (
-    FIRST,
-    LAST,
-    MID,
-    VECTOR,
-    ScriptedNetwork,
-    Step,
-    batch,
-    episode,
-    make_actor,
-    numbers,
-    observed_value,
-    table,
-    windows_of,
-)
+from agents.acting import EpsilonGreedyActor
+from tests.agents.apex.support import VECTOR, ScriptedNetwork, make_actor, table, windows_of
+from tests.agents.episodes import FIRST, LAST, MID, Step, batch, episode, numbers, observed_value
 
 
 def play(make_replay, steps, **options):
@@ -184,7 +171,7 @@ def test_actions_have_the_environments_dtype(make_replay):
 
 def test_an_actor_without_a_recorder_acts_by_the_network():
     network = ScriptedNetwork(lambda observation: np.array([[0, 1, 0], [0, 0, 1]]))
-    actor = acting.ApexActor(network, 3, np.zeros(2), None, np.dtype(np.int64), seed=0)
+    actor = EpsilonGreedyActor(network, 3, np.zeros(2), None, np.dtype(np.int64), seed=0)
     timestep = dm_env.TimeStep(
         np.array([FIRST, FIRST], np.int32),
         np.zeros(2, np.float32),
