@@ -4,10 +4,13 @@
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(CURDIR)/.uv/bin/uv)
 PYTHON := .venv/bin/python
 
-.PHONY: apex test check environment
+.PHONY: apex r2d2 test check environment
 
 apex: environment  ## Trains Ape-X on Catch until it is solved; ARGS adds flags.
 	@exec $(PYTHON) launch.py --agent apex --mode local_mp $(ARGS)
+
+r2d2: environment  ## Trains R2D2 on a memory of 40 steps until it is solved; ARGS adds flags.
+	@exec $(PYTHON) launch.py --agent r2d2 --mode local_mp --env memory:40 $(ARGS)
 
 test: check  ## Runs the linters, the type checker and all tests.
 	$(PYTHON) -m pytest

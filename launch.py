@@ -82,11 +82,12 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # 1.6 times faster convolutions on CPUs
     sys.path.append(os.getcwd())
     try:
+        open_door = _leave_network(arguments)
         from monitoring.screen import Screen
 
         screen = Screen()
         try:
-            return _run(arguments, screen, signals)
+            return _run(arguments, screen, signals, open_door)
         except UsageError as error:
             if {"--debug", "--debug=true"}.intersection(arguments):
                 screen.errors.print(traceback.format_exc())
@@ -104,7 +105,32 @@ def main(arguments: Sequence[str]) -> int:
     return 128 + (signals.received or 0)
 
 
-def _run(arguments: Sequence[str], screen: "Screen", signals: Signals) -> int:
+def _leave_network(arguments: Sequence[str]) -> Optional[str]:
+    """Moves into a network of our own; returns what to warn of where that does not go.
+
+    This comes before all imports that may start threads, which would stay behind.
+    """
+    from absl import flags
+
+    from launchers import isolation
+
+    values = flags.FlagValues()
+    flags.DEFINE_string("network", "own", "", flag_values=values)
+    try:
+        values(["launch.py", *arguments], known_only=True)
+        if values["network"].value == "own":
+            isolation.enclose()
+    except flags.Error:
+        pass  # It will be told with all others.
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return f"{isolation.OPEN_DOOR}, as they cannot have a network of their own here: {reason}."
+    return None
+
+
+def _run(
+    arguments: Sequence[str], screen: "Screen", signals: Signals, open_door: Optional[str]
+) -> int:
     from command import assembly, flags
 
     settings, values = assembly.read(arguments)
@@ -114,6 +140,8 @@ def _run(arguments: Sequence[str], screen: "Screen", signals: Signals) -> int:
     assembled = assembly.assemble(settings, values, arguments)
     if settings.plan:
         return _show_plan(assembled, screen)
+    if open_door is not None:
+        screen.console.print(open_door, style="yellow")
     signals.noted = True  # Until what is made is in hands that can finish it.
     return _launch(assembled, _claim_directory(assembled), screen, signals)
 

@@ -3,10 +3,12 @@
 import dataclasses
 from typing import Optional
 
+import usage
 from usage import UsageError
 
 MOST = 10_000
 """More replicas, or environments of one, than a machine or a small cluster runs."""
+NETWORKS = ("own", "host")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Settings:
         stop_when_solved: End once the environment counts as solved.
         seed: Every replica's and every environment's seed derives from it.
         run_dir: Directory of the run's files (runs/AGENT-ENV-TIME unless told).
+        network: own, in which nobody else reaches the nodes, or host.
         plan: Print what would run, and stop.
         debug: Show where in the code a mistake was noticed.
         help: Show this.
@@ -46,6 +49,7 @@ class Settings:
     stop_when_solved: bool = True
     seed: int = 0
     run_dir: Optional[str] = None
+    network: str = "own"
     plan: bool = False
     debug: bool = False
     help: bool = False
@@ -58,5 +62,7 @@ class Settings:
         for name in ("num_actors", "envs_per_actor", "replay_shards"):
             if getattr(self, name) > MOST:
                 raise UsageError(f"--{name} must be at most {MOST}, got {getattr(self, name)}.")
+        if self.network not in NETWORKS:
+            raise usage.unknown("network", self.network, NETWORKS)
         if self.seed < 0:
             raise UsageError(f"--seed must not be negative, got {self.seed}.")

@@ -5,6 +5,7 @@ import queue
 import tempfile
 import threading
 import time
+import warnings
 from types import TracebackType
 from typing import Optional, Union
 
@@ -12,6 +13,7 @@ import launchpad as lp
 from launchpad import context
 
 from launchers import events as ev
+from launchers import isolation
 from launchers.directory import PLAN_FILE, STATUS_FILE, RunDirectory
 from launchers.layout import Layout
 from launchers.plan import THREAD_MODES, Plan, make_plan
@@ -158,6 +160,8 @@ def launch(
             used. Nothing was started.
     """
     plan = make_plan(program, mode, layout)
+    if not isolation.has_loopback_only():
+        warnings.warn(f"{isolation.OPEN_DOOR}.", stacklevel=2)
     if run_directory is None and mode not in THREAD_MODES:
         run_directory = tempfile.mkdtemp(prefix=f"launchgraph-{program.name}-")
     directory = RunDirectory(run_directory) if isinstance(run_directory, str) else run_directory
