@@ -1,6 +1,8 @@
 """Launches a distributed agent: flags in, a run out.
 
 python launch.py --agent apex --mode local_mp --env catch
+python launch.py status DIR     shows a run from another terminal
+python launch.py stop DIR       ends it in order
 """
 
 import itertools
@@ -131,8 +133,10 @@ def _leave_network(arguments: Sequence[str]) -> Optional[str]:
 def _run(
     arguments: Sequence[str], screen: "Screen", signals: Signals, open_door: Optional[str]
 ) -> int:
-    from command import assembly, flags
+    from command import assembly, flags, verbs
 
+    if arguments and not arguments[0].startswith("-"):
+        return verbs.run(arguments, screen.console)
     settings, values = assembly.read(arguments)
     if settings.help:
         flags.show_help(screen.console, assembly.all_flags(settings, values), __doc__ or "")
@@ -187,7 +191,7 @@ def _launch(
             if signals.run is None:  # Nothing was started.
                 directory.abandon()
             raise
-        result = Result("stopped", signals.reason, {}, {})
+        result = Result("stopped", signals.reason)
     finally:
         signals.noted = True
         processes.ForkServer.clean_up()
@@ -212,8 +216,12 @@ def _run_to_end(
     signals.stop_from_now_on(run)
     screen.console.print(f"{assembled.name}: {directory.path}")
     with Progress(run, screen.console) as progress:
+        asked = False
         while (result := run.wait(0.1)) is None:
             progress.update()
+            if directory.stop_requested and not asked:
+                asked = True
+                run.stop("stopped", "launch.py stop asked for it")
     return result
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import psutil
 from absl import app, flags
@@ -39,6 +39,13 @@ def run(agent: str, directory: str) -> dict[str, Any]:
     return support.read_json(os.path.join(directory, "result.json"))
 
 
+def _ratio(r2d2: dict[str, Any], apex: dict[str, Any]) -> Optional[float]:
+    """Returns R2D2's part of the time in which Ape-X did not solve the task, or None."""
+    if (r2d2["outcome"], apex["outcome"]) != ("solved", "stopped"):
+        return None
+    return round(r2d2["wall_seconds"] / apex["wall_seconds"], 3)
+
+
 def main(_: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         r2d2, apex = (run(agent, os.path.join(directory, agent)) for agent in ("r2d2", "apex"))
@@ -49,7 +56,7 @@ def main(_: Sequence[str]) -> None:
         [("outcome", r2d2["outcome"], apex["outcome"])]
         + [(name.replace("_", " "), r2d2[name], apex[name]) for name in figures],
         {
-            "ratio": round(r2d2["wall_seconds"] / apex["wall_seconds"], 3),
+            "ratio": _ratio(r2d2, apex),
             **{f"r2d2_{name}": r2d2[name] for name in ("outcome", *figures)},
             **{f"apex_{name}": apex[name] for name in ("outcome", *figures)},
         },

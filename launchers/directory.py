@@ -1,6 +1,7 @@
 """The one directory that holds all files of a run."""
 
 import contextlib
+import fcntl
 import json
 import os
 from typing import Any
@@ -12,6 +13,47 @@ STATUS_FILE = "status.json"
 RESULT_FILE = "result.json"
 CONFIG_FILE = "config.json"
 LOGS = "logs"
+LOCK_FILE = "lock"
+"""Locked as long as the run's launcher lives."""
+_STOP_FILE = "stop"
+"""Made by whoever asks the run to stop."""
+
+
+def read(path: str, name: str) -> dict[str, Any]:
+    """Returns what the file `name` of a run holds, or nothing where there is no such file yet.
+
+    Raises:
+        UsageError: There is no run in the directory `path`.
+    """
+    if not os.path.exists(os.path.join(path, LOCK_FILE)):
+        raise UsageError(f"There is no run in {path}: name the directory that a run printed.")
+    try:
+        with open(os.path.join(path, name)) as file:
+            content: dict[str, Any] = json.load(file)
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return content
+
+
+def is_running(path: str) -> bool:
+    """Returns whether the launcher of the run in the directory `path` lives.
+
+    Raises:
+        UsageError: There is no run in it.
+    """
+    read(path, LOCK_FILE)
+    with open(os.path.join(path, LOCK_FILE)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def request_stop(path: str) -> None:
+    """Asks the launcher of the run in the directory `path` to stop it."""
+    with open(os.path.join(path, _STOP_FILE), "w"):
+        pass
 
 
 class RunDirectory:
@@ -27,13 +69,13 @@ class RunDirectory:
         self._made: list[str] = []
         try:
             self._make_directories()
-            taken = {PLAN_FILE, STATUS_FILE, RESULT_FILE, CONFIG_FILE, LOGS}.intersection(
-                os.listdir(self.path)
-            )
+            ours = {LOCK_FILE, PLAN_FILE, STATUS_FILE, RESULT_FILE, CONFIG_FILE, LOGS, _STOP_FILE}
+            taken = ours.intersection(os.listdir(self.path))
             if taken:
                 raise FileExistsError
-            with open(self._own(PLAN_FILE), "x"):
-                pass  # Whoever makes this file has the directory.
+            # Whoever makes this file has the directory; it stays open and locked with the process.
+            self._lock = open(self._own(LOCK_FILE), "x")  # noqa: SIM115
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
             os.mkdir(self._own(LOGS))
         except FileExistsError:
             raise UsageError(
@@ -66,6 +108,11 @@ class RunDirectory:
             json.dump(content, file, indent=2)
             file.write("\n")
         os.replace(f"{path}.new", path)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody asks for the run's end."""
+        return os.path.exists(os.path.join(self.path, _STOP_FILE))
 
     def log(self, replica: str) -> str:
         """Returns the path of a replica's log."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Optional
 
-from nodes.contract import OnFailure
+from nodes.contract import OnFailure, RestartBudget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +17,13 @@ class GroupLayout:
     Attributes:
         gpus: GPUs of its own, or None for one where the node wants one and the machine has one.
         on_failure: What a failure of it means, or None for what the node says.
+        restart: How often it is started again where a failure means that, or None likewise.
         stop_seconds: How long it may take to stop, or None for what the node says.
     """
 
     gpus: Optional[int] = None
     on_failure: Optional[OnFailure] = None
+    restart: Optional[RestartBudget] = None
     stop_seconds: Optional[float] = None
 
 

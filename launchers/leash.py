@@ -9,13 +9,15 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 
 PR_SET_PDEATHSIG = 1
 LAUNCHER_PID = "LAUNCHGRAPH_LAUNCHER_PID"
 """Environment variable in which the launcher says who it is."""
 
 if LAUNCHER_PID in os.environ:  # Else somebody only looks at this module.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        sys.exit("The kernel would let this process outlive its launcher.")
     if os.getppid() != int(os.environ.pop(LAUNCHER_PID)):
         os._exit(1)
     with contextlib.suppress(PermissionError):  # It leads one already.

@@ -67,6 +67,7 @@ class Plan:
                 replica.name: {
                     "node": type(replica.node).__name__,
                     "on_failure": replica.traits.on_failure,
+                    "restart": dataclasses.asdict(replica.traits.restart),
                     "stop_seconds": replica.traits.stop_seconds,
                     "gpus": list(replica.gpus),
                     "stops_after": sorted(replica.holders),
@@ -238,11 +239,8 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
 
 
 def _with_layout(traits: contract.Traits, layout: GroupLayout) -> contract.Traits:
-    changes: dict[str, Any] = {}
-    if layout.on_failure is not None:
-        changes["on_failure"] = layout.on_failure
-    if layout.stop_seconds is not None:
-        changes["stop_seconds"] = layout.stop_seconds
+    said = {name: getattr(layout, name) for name in ("on_failure", "restart", "stop_seconds")}
+    changes = {name: value for name, value in said.items() if value is not None}
     return dataclasses.replace(traits, **changes)
 
 

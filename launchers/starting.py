@@ -30,7 +30,9 @@ class StartQueue:
         threading.Thread(target=self._run, name="starter", daemon=True).start()
 
     def put(self, replica: Replica) -> None:
-        """Has `replica` begun once those before it were."""
+        """Has `replica` begun once those before it were; also one that has ended, once more."""
+        with self._lock:
+            self._begun.discard(replica.name)
         self._waiting.put(replica)
 
     def cancel(self, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal, Optional, Protocol
 from launchers.events import Ended, Event, Running, Starting, StopProgram
 from launchers.plan import Plan, Replica, stop_wave
 
-State = Literal["pending", "starting", "running", "finished", "failed", "stopped"]
+State = Literal["pending", "starting", "running", "restarting", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
 
 _KILLED_SECONDS = 1.0
@@ -21,7 +21,7 @@ class Backend(Protocol):
     """Runs replicas somewhere and tells the supervisor's queue of events about them."""
 
     def start(self, replica: Replica) -> None:
-        """Begins to start a replica; returns at once."""
+        """Begins to start a replica, also one that has ended; returns at once."""
 
     def stop(self, name: str) -> None:
         """Asks a replica to stop; returns at once."""
@@ -40,14 +40,16 @@ class ReplicaStatus:
     Attributes:
         state: Its state.
         since: When the state began, in seconds since the epoch.
-        error: Why it failed, or None.
+        error: Why it failed, at last if it was started again, or None.
         forced: Why it did not stop when it was asked, or None.
+        restarts: Times that it was started again.
     """
 
     state: State = "pending"
     since: float = dataclasses.field(default_factory=time.time)
     error: Optional[str] = None
     forced: Optional[str] = None
+    restarts: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +62,14 @@ class Result:
         failures: Why replicas failed, by name, in the order in which they did; also of those that
             failed while they stopped, which does not change the outcome.
         forced: Replicas that did not stop when they were asked, and what became of them.
+        restarts: Times that each replica was started again.
     """
 
     outcome: str
     reason: str
-    failures: Mapping[str, str]
-    forced: Mapping[str, str]
+    failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    forced: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    restarts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 class Supervisor:
@@ -95,6 +99,8 @@ class Supervisor:
         self._end: Optional[StopProgram] = None
         self._failed = False
         self._failures: dict[str, str] = {}
+        self._restarted: dict[str, list[float]] = {name: [] for name in plan.replicas}
+        self._restart_at: dict[str, float] = {}
         self._asked: dict[str, float] = {}
         self._killed: dict[str, float] = {}
         self._everybody_asked_by = float("inf")
@@ -109,6 +115,7 @@ class Supervisor:
                 self._handle(self._events.get(timeout=self._seconds_to_next_deadline()))
             except queue.Empty:
                 self._enforce_deadlines()
+            self._start_again()
             if self._end is not None:
                 self._ask_next_wave()
         self._backend.close()
@@ -141,6 +148,10 @@ class Supervisor:
             error = "It ended without having been asked to"
         if error is not None and name not in self._killed:
             self.status[name].error = error
+        if self._end is None and error is not None and self._may_restart(name):
+            self._change(name, "restarting")
+            return
+        if error is not None and name not in self._killed:
             self._failures[name] = error
         if self._end is not None:
             self._change(name, "stopped")
@@ -148,9 +159,39 @@ class Supervisor:
             self._change(name, "finished")
         else:
             self._change(name, "failed")
-            if traits.on_failure == "stop":
+            if traits.on_failure != "ignore":
                 self._failed = True
-                self._begin_stop(StopProgram("failed", f"{name} failed"))
+                self._begin_stop(StopProgram("failed", self._describe_failure(name)))
+
+    def _may_restart(self, name: str) -> bool:
+        """Plans the next start of a replica that has failed, if its budget allows one."""
+        traits = self._plan.replicas[name].traits
+        if traits.on_failure != "restart":
+            return False
+        budget, now = traits.restart, time.monotonic()
+        recent = [at for at in self._restarted[name] if at > now - budget.window_seconds]
+        if len(recent) >= budget.count:
+            return False
+        self._restarted[name] = [*recent, now]
+        self._restart_at[name] = now + budget.backoff_seconds * 2 ** len(recent)
+        return True
+
+    def _describe_failure(self, name: str) -> str:
+        times = len(self._restarted[name])
+        again = f" again, after {times} restarts" if times else ""
+        return f"{name} failed{again}"
+
+    def _start_again(self) -> None:
+        """Starts those whose wait is over; once the program ends, they have ended with it."""
+        now = time.monotonic()
+        for name, at in list(self._restart_at.items()):
+            if self._end is not None:
+                del self._restart_at[name]
+                self._change(name, "stopped")
+            elif at <= now:
+                del self._restart_at[name]
+                self.status[name].restarts += 1
+                self._backend.start(self._plan.replicas[name])
 
     def _begin_stop(self, request: StopProgram) -> None:
         if self._end is None:
@@ -172,7 +213,7 @@ class Supervisor:
 
     def _seconds_to_next_deadline(self) -> Optional[float]:
         alive = self._alive()
-        deadlines = [self._deadline(name) for name in alive]
+        deadlines = [*map(self._deadline, alive), *self._restart_at.values()]
         if len(self._asked) < len(self.status):
             deadlines.append(self._everybody_asked_by)
         nearest = min(deadlines)
@@ -210,5 +251,6 @@ class Supervisor:
             outcome="failed" if self._failed else end.outcome,
             reason=end.reason,
             failures=dict(self._failures),
+            restarts={name: status.restarts for name, status in self.status.items()},
             forced={name: status.forced for name, status in self.status.items() if status.forced},
         )

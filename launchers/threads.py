@@ -51,9 +51,7 @@ class ThreadBackend:
         self._events = events
         self._run_directory = run_directory
         self._threads: dict[str, threading.Thread] = {}
-        self._runtimes = {
-            name: NodeRuntime(name, run_directory, _Post(name, events)) for name in plan.replicas
-        }
+        self._runtimes: dict[str, NodeRuntime] = {}
         self._queue = StartQueue(self._begin, events)
         self._exit = contextlib.ExitStack()
         self._exit.enter_context(launchpad_host())
@@ -63,6 +61,9 @@ class ThreadBackend:
 
     def start(self, replica: Replica) -> None:
         """Has the replica started once those before it run."""
+        name = replica.name
+        post = _Post(name, self._events)
+        self._runtimes[name] = NodeRuntime(name, self._run_directory, post)
         self._queue.put(replica)
 
     def stop(self, name: str) -> None:
@@ -84,23 +85,22 @@ class ThreadBackend:
 
     def _begin(self, replica: Replica) -> None:
         name = replica.name
+        runtime = self._runtimes[name]
         self._threads[name] = threading.Thread(
-            target=self._run, args=(replica,), name=name, daemon=True
+            target=self._run, args=(replica, runtime), name=name, daemon=True
         )
         self._events.put(ev.Starting(name))
         self._threads[name].start()
-        self._runtimes[name].wait_until_settled(_SETTLE_SECONDS)
+        runtime.wait_until_settled(_SETTLE_SECONDS)
 
-    def _run(self, replica: Replica) -> None:
+    def _run(self, replica: Replica, runtime: NodeRuntime) -> None:
         ports = None
         if not replica.traits.reports_running:
             ports = [port.port for port in self._ports[replica.name]]
         try:
             if self._output is not None:
                 self._output.begin(replica.name)
-            error = self._runtimes[replica.name].execute(
-                replica.node.function, self._launch_type, ports
-            )
+            error = runtime.execute(replica.node.function, self._launch_type, ports)
             if error:
                 print(error, file=sys.stderr)
         except BaseException as failure:  # Its log cannot be written, or it is being ended.

@@ -43,7 +43,7 @@ def make_result(
         "solved_at": solved_at,
         "seconds_to_first_learner_step": learning and round(learning["time"] - began, 3),
         "wall_seconds": round(ended - began, 3),
-        "restarts": dict.fromkeys(map(_group, replicas), 0),
+        "restarts": _by_group({**dict.fromkeys(replicas, 0), **result.restarts}),
         "lives": 1,
     }
 
@@ -89,8 +89,12 @@ def _rate(name: str, snapshot: Mapping[str, Any]) -> Optional[float]:
     return round(float(done / (snapshot["time"] - learning["time"])), 1)
 
 
-def _group(replica: str) -> str:
-    return replica.rsplit("/", 1)[0]
+def _by_group(restarts: Mapping[str, int]) -> dict[str, int]:
+    groups: dict[str, int] = {}
+    for replica, number in restarts.items():
+        group = replica.rsplit("/", 1)[0]
+        groups[group] = groups.get(group, 0) + number
+    return groups
 
 
 def _last_line(error: str) -> str:

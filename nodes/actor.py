@@ -193,5 +193,5 @@ def actor_node(
         num_envs=num_envs,
         seed=seed,
         client_type=ActorService,
-        traits=contract.Traits(reports_running=True, endless=True),
+        traits=contract.Traits(on_failure="restart", reports_running=True, endless=True),
     )

@@ -11,7 +11,22 @@ from typing import Literal, Optional, Protocol
 from launchpad import context
 from launchpad.nodes import base
 
-OnFailure = Literal["stop", "ignore"]
+OnFailure = Literal["stop", "restart", "ignore"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RestartBudget:
+    """How often a replica that fails is started again before its failure ends the program.
+
+    Attributes:
+        count: Restarts within `window_seconds`; one failure more is one too many.
+        window_seconds: How long a restart counts.
+        backoff_seconds: Wait before the first of them; each further one waits twice as long.
+    """
+
+    count: int = 3
+    window_seconds: float = 60.0
+    backoff_seconds: float = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +34,9 @@ class Traits:
     """What a launcher must know of a node.
 
     Attributes:
-        on_failure: What a failure means: `stop` ends the program, `ignore` leaves the rest running.
+        on_failure: What a failure means: `stop` ends the program, `restart` starts the replica
+            again as long as its budget lasts, `ignore` leaves the rest running.
+        restart: The budget of `restart`.
         stop_seconds: How long the node may take to end once it is asked to.
         reports_running: Whether the node itself says when it is running. Of one that does not, a
             launcher thinks that it runs once its addresses accept connections.
@@ -29,6 +46,7 @@ class Traits:
     """
 
     on_failure: OnFailure = "stop"
+    restart: RestartBudget = RestartBudget()
     stop_seconds: float = 10.0
     reports_running: bool = False
     endless: bool = False

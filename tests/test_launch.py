@@ -24,6 +24,15 @@ QUICK = (
 )
 
 
+def status_of(directory: pathlib.Path) -> dict[str, Any]:
+    path = directory / "status.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def states(directory: pathlib.Path) -> set[str]:
+    return {replica["state"] for replica in status_of(directory).values()}
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, os.fspath(LAUNCH), *arguments]
 
@@ -83,7 +92,8 @@ BAD_INPUT = {
     "batch": (["--config.batch_size=2000000"], "batch_size"),
     "memory_size": (["--config.replay_size=2000000000000"], "GiB are free"),
     "actions": (["--env=gym:Pendulum-v1"], "discrete actions"),
-    "argument": (["catch"], "'catch' is not a flag"),
+    "argument": (["--seed=1", "catch"], "'catch' is not a flag"),
+    "verb": (["stat", "runs/there"], "Unknown verb 'stat': did you mean status?"),
     "program": (["--program=nowhere:draw"], "no 'nowhere'"),
 }
 
@@ -290,6 +300,25 @@ def test_a_signal_while_it_starts_ends_everything_within_three_seconds(
         wait_for(lambda: not any(process.is_running() for process in family))
         assert time.monotonic() - began < 3.0
     assert result_of(tmp_path / "r")["outcome"] == "stopped"
+
+
+def test_a_killed_actor_comes_back_and_the_run_goes_on(tmp_path: pathlib.Path) -> None:
+    with subprocess.Popen(
+        command("--run_dir=r", "--nostop_when_solved", *QUICK),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+    ) as launcher:
+        wait_for(lambda: states(tmp_path / "r") == {"running"}, 60)
+        nodes = psutil.Process(launcher.pid).children(recursive=True)
+        (actor,) = [node for node in nodes if node.cmdline()[0].endswith("actor/1")]
+        actor.kill()
+        wait_for(lambda: status_of(tmp_path / "r")["actor/1"]["restarts"] == 1, 20)
+        wait_for(lambda: states(tmp_path / "r") == {"running"}, 20)
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(20) == 130
+    result = result_of(tmp_path / "r")
+    assert result["restarts"]["actor"] == 1 and result["restarts"]["learner"] == 0
+    assert result["outcome"] == "stopped"
 
 
 def test_a_killed_launcher_leaves_no_fork_server_that_still_loads(tmp_path: pathlib.Path) -> None:

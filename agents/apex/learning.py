@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
 from agents import value_losses
-from agents.agent import EnvironmentSpec, Sample, StepResult, Variables
+from agents.agent import EnvironmentSpec, Sample, StepResult
 from agents.apex import items
 from agents.apex.config import ApexConfig
 from agents.apex.networks import DuelingNetwork
+from agents.value_learner import ValueLearner
 
 
 def observations(
@@ -38,15 +38,8 @@ def observations(
     return tf.gather(frames, indices, batch_dims=1), frames[:, n_step:]
 
 
-class ApexLearner:
-    """Trains the Q-network on batches of items; implements `agents.agent.Learner`.
-
-    Attributes:
-        online: The network that is trained.
-        target: The network whose values are bootstrapped from.
-        optimizer: The optimizer with its moving averages.
-        steps: int64, the learner steps taken.
-    """
+class ApexLearner(ValueLearner):
+    """Trains the Q-network on batches of items; implements `agents.agent.Learner`."""
 
     def __init__(self, config: ApexConfig, spec: EnvironmentSpec, seed: int):
         """Makes the networks and the optimizer.
@@ -56,23 +49,18 @@ class ApexLearner:
             spec: The environment's specs; actions must be discrete.
             seed: Seeds the online network; the target network begins as its copy.
         """
+        online, target = (
+            DuelingNetwork(spec, config.hidden_sizes, seed, name) for name in ("online", "target")
+        )
+        super().__init__(config, online, target, _make_optimizer(config))
         self._config = config
         self._spec = spec
-        self.online = DuelingNetwork(spec, config.hidden_sizes, seed, name="online")
-        self.target = DuelingNetwork(spec, config.hidden_sizes, seed, name="target")
-        self.steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps")
-        self.optimizer = _make_optimizer(config)
-        self.optimizer._initialize(self.online.parameters)  # else its first step would, in a graph
         self._update = tf.function(self._take_step, autograph=False)
 
     def step(self, sample: Sample) -> StepResult:
         """Takes one optimizer step and returns the items' new priorities, |delta| + epsilon."""
         priorities, metrics = self._update(sample.probability, sample.table_size, dict(sample.data))
         return StepResult(priorities, metrics, int(priorities.shape[0]))
-
-    def variables(self) -> Variables:
-        """Copies the online network's variables, in the order of `DuelingNetwork.parameters`."""
-        return [np.array(parameter.numpy()) for parameter in self.online.parameters]
 
     def _take_step(
         self, probability: tf.Tensor, table_size: tf.Tensor, data: Mapping[str, tf.Tensor]
@@ -85,7 +73,6 @@ class ApexLearner:
         )
         q_t = self.target(end)
         q_t_selector = self.online(end)
-        parameters = self.online.parameters
         with tf.GradientTape() as tape:
             q_tm1 = self.online(begin)
             delta = value_losses.double_q_td_error(
@@ -97,13 +84,7 @@ class ApexLearner:
                 q_t_selector,
             )
             loss = tf.reduce_mean(weights * tf.square(delta)) / 2.0
-        gradients, norm = tf.clip_by_global_norm(
-            tape.gradient(loss, parameters), self._config.max_gradient_norm
-        )
-        self.optimizer.apply(gradients, parameters)
-        self.steps.assign_add(1)
-        due = tf.equal(self.steps % self._config.target_update_period, 0)
-        tf.cond(due, self._copy_to_target, tf.no_op)
+        norm = self.apply(tape.gradient(loss, self.online.parameters))
         error = tf.abs(delta)
         metrics = {
             "loss": loss,
@@ -113,10 +94,6 @@ class ApexLearner:
             "importance_weight": tf.reduce_mean(weights),
         }
         return error + self._config.priority_epsilon, metrics
-
-    def _copy_to_target(self) -> tf.Operation:
-        pairs = zip(self.target.parameters, self.online.parameters, strict=True)
-        return tf.group([target.assign(parameter) for target, parameter in pairs])
 
 
 def _make_optimizer(config: ApexConfig) -> snt.Optimizer:

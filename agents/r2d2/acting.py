@@ -1,7 +1,7 @@
 """From an actor's timesteps to prioritized sequences; `items` draws what they look like.
 
-Each environment has one sequence under construction, T + 1 rows of which the newest timestep fills
-the next. A full one is written, and its rows move up by `period`: what is left begins the next
+Each environment has one sequence under construction, an array of T + 1 rows; each timestep fills
+the next row. A full one is written, and its rows move up by `period`: what is left begins the next
 sequence. The end of an episode writes what there is to be trained on.
 """
 
@@ -38,16 +38,18 @@ class SequenceRecorder:
         num_envs, length = len(memory.before), config.trace_length + 1
         self._stack = spec.observations.shape[0] if spec.frame_stack else 0
         width = items.OBSERVATION + items.observation_size(spec)
-        self._newest = np.zeros(num_envs, np.int64)
+        self._actions = np.zeros(num_envs, np.int64)
+        self._version = 0
+        self._newest = np.zeros(num_envs, np.int64)  # row of the newest timestep
         self._rows = np.zeros((num_envs, length, width), np.float32)
         self._states = np.zeros((num_envs, length, config.state_size), np.float32)
         self._versions = np.zeros((num_envs, length), np.int64)
         self._taken = np.zeros((num_envs, length), np.float32)
         self._best = np.zeros((num_envs, length), np.float32)
         if self._stack:
-            self._frames = self._stack + config.trace_length
+            self._num_frames = self._stack + config.trace_length
             self._no_frame = np.zeros(spec.observations.shape[1:], np.uint8)
-            self._writers = [make_writer(self._frames) for _ in range(num_envs)]
+            self._writers = [make_writer(self._num_frames) for _ in range(num_envs)]
         else:
             self._writers = [make_writer(1)] * num_envs
 
@@ -62,14 +64,15 @@ class SequenceRecorder:
         first, last = timestep.step_type == _FIRST, timestep.step_type == _LAST
         self._finish_steps(timestep, np.flatnonzero(~first))
         for environment in np.flatnonzero(first).tolist():
-            self._begin_episode(environment, timestep)
+            self._begin_episode(environment, timestep, version)
         self._newest += 1
         where = self._environments, self._newest
-        self._rows[where + (items.PREVIOUS_ACTION,)] = self._memory.previous_action
-        self._rows[where + (items.PREVIOUS_REWARD,)] = self._memory.previous_reward
+        self._rows[where + (items.PREVIOUS_ACTION,)] = np.where(first, -1, self._actions)
+        self._rows[where + (items.PREVIOUS_REWARD,)] = np.where(first, 0, timestep.reward)
         self._rows[where + (items.ACTION,)] = actions
         self._states[where] = self._memory.before
-        self._versions[where] = version
+        self._versions[where] = np.where(first, version, self._version)
+        self._actions, self._version = actions, version
         self._taken[where] = q_values[self._environments, actions]
         self._best[where] = q_values.max(axis=1)
         if not self._stack:
@@ -94,9 +97,11 @@ class SequenceRecorder:
         self._rows[where + (items.DISCOUNT,)] = timestep.discount[environments]
         self._rows[where + (items.REAL,)] = 1
 
-    def _begin_episode(self, environment: int, timestep: dm_env.TimeStep) -> None:
+    def _begin_episode(self, environment: int, timestep: dm_env.TimeStep, version: int) -> None:
+        """Puts the burn-in's padding before the episode's first timestep, which is the next row."""
         for array in self._arrays():
             array[environment] = 0
+        self._versions[environment] = version
         self._newest[environment] = self._config.burn_in - 1
         if self._stack:
             for _ in range(self._stack - 1 + self._config.burn_in):
@@ -134,7 +139,7 @@ class SequenceRecorder:
             writer.append(columns)
             item = {name: writer.history[name][-1] for name in columns}
             if self._stack:
-                item["frame"] = writer.history["frame"][-self._frames :]
+                item["frame"] = writer.history["frame"][-self._num_frames :]
             writer.create_item(priority, item)
 
     def _priorities(self, ends: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -8,13 +8,13 @@ from. Its numbers travel as one float32 row, because every column of an item cos
                 timestep t's observation is the frames t ... t + stack - 1
 
 `state` is the recurrent state, 2 H numbers, before the first timestep was seen, and `version` the
-learner steps that the variables had seen which computed it. Where there are no frames, the
-observation is the rest of a timestep's W numbers.
+learner steps that the variables had seen which computed it, exact up to 2^24. Where there are no
+frames, the observation is the rest of a timestep's W numbers.
 
 The first `burn_in` timesteps are not trained on. An episode's first trace begins as many before the
 episode, so that its steps are all trained on. What is before an episode's begin and after its end
-is zeros, and `REAL` is 0 there and in the episode's last timestep, which matters only where it has
-a value:
+is zeros, and `REAL` is 0 there and in the last timestep that is present, which has an observation
+but no action:
 
     timestep     0 ... burn_in - 1 | burn_in ...             ... T - 1 | T
     first trace       zeros          s_0  s_1  s_2 ...                   bootstrap
@@ -96,9 +96,10 @@ def unpack(xp: Any, row: Any, trace_length: int, state_size: int) -> tuple[Any, 
 def bytes_per_item(item: Mapping[str, specs.Array], period: int) -> int:
     """Returns the memory that one more item costs the replay server, in bytes.
 
-    A frame is stored once, however many traces refer to it: `period` of them come with a trace.
-    What an item costs beyond its data is the growth of a Reverb 0.7.3 server by random rows and
-    frames, rounded up: 400 bytes, and 1,300 a frame.
+    A frame is stored once, however many traces refer to it: in long episodes `period` of them come
+    with a trace. An episode of one trace brings as many as the trace has, padding included. What an
+    item costs beyond its data is the growth of a Reverb 0.7.3 server by random rows and frames,
+    rounded up: 400 bytes, and 1,300 a frame.
 
     Args:
         item: The columns of an item.

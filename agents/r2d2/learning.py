@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
-import numpy as np
 import sonnet as snt
 import tensorflow as tf
 import tensorflow.experimental.numpy as tnp
 
 from agents import value_losses
-from agents.agent import EnvironmentSpec, Sample, StepResult, Variables
+from agents.agent import EnvironmentSpec, Sample, StepResult
 from agents.r2d2 import items, values
 from agents.r2d2.config import R2D2Config
 from agents.r2d2.networks import Inputs, RecurrentNetwork
+from agents.value_learner import ValueLearner
 
 
 class Sequences(NamedTuple):
@@ -77,31 +77,26 @@ def td_errors(
         n_step: n.
 
     Returns:
-        float32 [T, B]; means nothing where `sequences.real` is 0.
+        float32 [T, B], 0 where `sequences.real` is 0.
     """
     best = tf.argmax(q, axis=2, output_type=tf.int32)
     value = values.unscale(tf.gather(q_target, best, batch_dims=2))
+    real = sequences.real[:-1]
     targets = values.n_step_targets(
         tnp,
         sequences.reward[:-1],
         sequences.discount[:-1] * discount,
         value,
-        sequences.real[:-1],
+        real,
         n_step,
     )
     taken = tf.gather(q[:-1], sequences.action[:-1], batch_dims=2)
-    return tf.stop_gradient(values.rescale(targets)) - taken
+    delta = tf.stop_gradient(values.rescale(targets)) - taken
+    return tf.where(real > 0, delta, 0.0)
 
 
-class R2D2Learner:
-    """Trains the recurrent Q-network on sequences; implements `agents.agent.Learner`.
-
-    Attributes:
-        online: The network that is trained.
-        target: The network whose values are bootstrapped from.
-        optimizer: The optimizer with its moving averages.
-        steps: int64, the learner steps taken.
-    """
+class R2D2Learner(ValueLearner):
+    """Trains the recurrent Q-network on sequences; implements `agents.agent.Learner`."""
 
     def __init__(self, config: R2D2Config, spec: EnvironmentSpec, seed: int):
         """Makes the networks and the optimizer.
@@ -111,14 +106,14 @@ class R2D2Learner:
             spec: The environment's specs; actions must be discrete.
             seed: Seeds the online network; the target network begins as its copy.
         """
+        sizes = config.hidden_sizes, config.lstm_size, config.head_size
+        online, target = (
+            RecurrentNetwork(spec, *sizes, seed, name) for name in ("online", "target")
+        )
+        optimizer = snt.optimizers.Adam(config.learning_rate, epsilon=config.optimizer_epsilon)
+        super().__init__(config, online, target, optimizer)
         self._config = config
         self._spec = spec
-        sizes = config.hidden_sizes, config.lstm_size, config.head_size
-        self.online = RecurrentNetwork(spec, *sizes, seed, name="online")
-        self.target = RecurrentNetwork(spec, *sizes, seed, name="target")
-        self.steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps")
-        self.optimizer = snt.optimizers.Adam(config.learning_rate, epsilon=config.optimizer_epsilon)
-        self.optimizer._initialize(self.online.parameters)  # else its first step would, in a graph
         self._update = tf.function(self._take_step, autograph=False)
 
     def step(self, sample: Sample) -> StepResult:
@@ -128,14 +123,10 @@ class R2D2Learner:
         )
         return StepResult(priorities, metrics, int(trained))
 
-    def variables(self) -> Variables:
-        """Copies the online network's variables, in the order of `RecurrentNetwork.parameters`."""
-        return [np.array(parameter.numpy()) for parameter in self.online.parameters]
-
     def _take_step(
         self, probability: tf.Tensor, table_size: tf.Tensor, data: Mapping[str, tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Tensor, Mapping[str, tf.Tensor]]:
-        """Minimises the mean of w_b delta_tb^2 / 2 over all real trained steps by one step."""
+        """Minimises the mean over b of w_b sum_t delta_tb^2 / 2 by one step."""
         config, burn_in = self._config, self._config.burn_in
         version, state, timesteps = items.unpack(
             tnp, data["row"], config.trace_length, config.state_size
@@ -153,30 +144,19 @@ class R2D2Learner:
             state = self.online.warm_up(before.inputs, state, before.real)
             target_state = self.target.warm_up(before.inputs, target_state, before.real)
         q_target = self.target.unroll(trained.inputs, target_state)
-        parameters = self.online.parameters
         with tf.GradientTape() as tape:
             q = self.online.unroll(trained.inputs, state)
             delta = td_errors(trained, q, q_target, config.discount, config.n_step)
-            loss = tf.reduce_sum(real * weights * tf.square(delta)) / num_real / 2.0
-        gradients, norm = tf.clip_by_global_norm(
-            tape.gradient(loss, parameters), config.max_gradient_norm
-        )
-        self.optimizer.apply(gradients, parameters)
+            loss = tf.reduce_mean(weights * tf.reduce_sum(tf.square(delta), axis=0)) / 2.0
         staleness = tf.reduce_mean(tf.cast(self.steps, tf.float32) - version)
-        self.steps.assign_add(1)
-        due = tf.equal(self.steps % config.target_update_period, 0)
-        tf.cond(due, self._copy_to_target, tf.no_op)
+        norm = self.apply(tape.gradient(loss, self.online.parameters))
         priorities = values.sequence_priority(tnp, delta, real, config.max_priority_weight)
         metrics = {
             "loss": loss,
             "gradient_norm": norm,
             "q_value": tf.reduce_sum(tf.reduce_mean(q[:-1], axis=2) * real) / num_real,
-            "td_error": tf.reduce_sum(tf.abs(delta) * real) / num_real,
+            "td_error": tf.reduce_sum(tf.abs(delta)) / num_real,
             "importance_weight": tf.reduce_mean(weights),
             "staleness": staleness,
         }
         return priorities + config.priority_epsilon, num_real, metrics
-
-    def _copy_to_target(self) -> tf.Operation:
-        pairs = zip(self.target.parameters, self.online.parameters, strict=True)
-        return tf.group([target.assign(parameter) for target, parameter in pairs])

@@ -130,8 +130,8 @@ class RecurrentNetwork(snt.Module):
         return outputs, tf.concat([h, c], axis=1)
 
     def _project(self, inputs: Inputs) -> tf.Tensor:
-        """Computes W x + b, float32 [T, B, 4 H], and what is added to forget gates, of inputs."""
-        length, batch, *shape = inputs.observation.shape
+        """Computes W x + b, with the forget gates' constant in b: float32 [T, B, 4 H]."""
+        length, _, *shape = inputs.observation.shape
         features = self._torso(tf.reshape(inputs.observation, [-1, *shape]))
         action = tf.one_hot(tf.reshape(inputs.previous_action, [-1]), self._num_actions)
         reward = tf.tanh(tf.reshape(inputs.previous_reward, [-1, 1]))

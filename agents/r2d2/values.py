@@ -66,8 +66,8 @@ def n_step_targets(xp: Any, reward: Any, discount: Any, value: Any, real: Any, n
     following = bootstrap
     for _ in range(n_step):
         target = reward + discount * following
-        goes_on = real[1:] * (target[1:] - bootstrap[:-1])
-        following = bootstrap + xp.pad(goes_on, [[0, 1], [0, 0]], "constant")
+        goes_on = xp.where(real[1:] > 0, target[1:], bootstrap[:-1])
+        following = xp.concatenate([goes_on, bootstrap[-1:]], axis=0)
     return target
 
 
@@ -87,6 +87,6 @@ def sequence_priority(xp: Any, error: Any, real: Any, max_weight: float) -> Any:
     Returns:
         float32 [B].
     """
-    size = abs(error) * real
+    size = xp.where(real > 0, abs(error), xp.zeros_like(error))
     mean = xp.sum(size, axis=0) / xp.sum(real, axis=0)
     return max_weight * xp.max(size, axis=0) + (1.0 - max_weight) * mean

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.r2d2 import items, values
-from tests.agents.episodes import episode, numbers
+from tests.agents.episodes import FIRST, episode, numbers
 from tests.agents.r2d2.support import (
     FRAMES,
     TINY,
@@ -58,7 +58,7 @@ def test_an_episode_shorter_than_a_trace_makes_one_padded_sequence(make_replay):
         NOTHING,
         [7, -1, 0, 0, 1, 1, 1],
         [8, 0, 1, 0, 2, 0, 1],
-        [9, *item[3, [0, 1]], 0, 0, 0, 0],
+        [9, 0, 2, 0, 0, 0, 0],
         NOTHING,
     ]
 
@@ -144,7 +144,18 @@ def test_a_sequence_carries_the_state_before_its_first_timestep_and_its_version(
     taken = [taken_apart(item) for item in replay.take_all()]
     # The first begins before its episode, the others at the episode's timesteps 1 and 3.
     assert [sequence.state.tolist() for sequence in taken] == [[0, 0], [1, 1], [3, 3]]
-    assert [sequence.version for sequence in taken] == [0, 10, 20]
+    assert [sequence.version for sequence in taken] == [10, 10, 20]
+
+
+def test_a_version_is_that_of_the_variables_which_computed_the_state(make_replay):
+    replay = make_replay(table(TINY, VECTOR))
+    actor = make_actor(replay.make_writer)
+    steps = episode(numbers(*range(1, 9)), [0] * 7, terminal=True)
+    for version, step in enumerate(steps, start=100):  # newer ones for every timestep
+        actor.set_variables([], version)
+        play(actor, [step])
+    # The states before timesteps 1 and 3 were computed in timesteps 0 and 2.
+    assert [taken_apart(item).version for item in replay.take_all()] == [100, 100, 102]
 
 
 def test_each_environment_has_a_state_and_a_sequence_of_its_own(make_replay):
@@ -172,6 +183,12 @@ def test_priorities_are_the_actors_own_errors_over_the_trained_part(make_replay)
     assert item.priority == pytest.approx(0.9 * errors.max() + 0.1 * errors.mean(), rel=1e-5)
 
 
+def test_a_terminal_state_counts_for_nothing_in_a_priority(make_replay):
+    (item,) = written(make_replay, episode(numbers(1, 2, 300), [4, 8], terminal=True))
+    errors = np.abs(values.rescale(np.float32([4 + 8 / 2, 8])) - [1, 2])
+    assert item.priority == pytest.approx(0.9 * errors.max() + 0.1 * errors.mean(), rel=1e-5)
+
+
 def test_steps_that_are_burnt_in_and_padding_do_not_count_in_a_priority(make_replay):
     # Of the second sequence only the last step is new; the values before it are right.
     config = dataclasses.replace(TINY, n_step=1, discount=0.0, trace_length=3, period=2)
@@ -184,8 +201,12 @@ def test_steps_that_are_burnt_in_and_padding_do_not_count_in_a_priority(make_rep
 def test_rewards_are_clipped_where_the_configuration_says_so(make_replay):
     config = dataclasses.replace(TINY, reward_clip=1.0)
     steps = episode(numbers(1, 2, 3), [5, -0.5], terminal=True)
-    (item,) = sequences(make_replay, steps, config=config)
-    assert item[:, items.REWARD].tolist() == [0, 1, -0.5, 0, 0]
+    (item,) = written(make_replay, steps, config=config)
+    timesteps = taken_apart(item).timesteps
+    assert timesteps[:, items.REWARD].tolist() == [0, 1, -0.5, 0, 0]
+    assert timesteps[:, items.PREVIOUS_REWARD].tolist() == [0, 0, 5, -0.5, 0]
+    errors = np.abs(values.rescale(np.float32([1 - 0.5 / 2, -0.5])) - [1, 2])
+    assert item.priority == pytest.approx(0.9 * errors.max() + 0.1 * errors.mean(), rel=1e-5)
 
 
 def frames(*numbers_):
@@ -197,22 +218,33 @@ def frames(*numbers_):
     return stacks
 
 
-def test_stacks_of_frames_can_be_made_again_from_frames_stored_once(make_replay):
-    replay = make_replay(table(TINY, FRAMES))
-    long, short = frames(*range(1, 8)), frames(11, 12, 13)
-    play(
-        make_actor(replay.make_writer, spec=FRAMES),
-        [*episode(long, [0] * 6, terminal=True), *episode(short, [0] * 2, terminal=False)],
+@pytest.mark.parametrize(
+    "burn_in, trace_length, period", [(1, 4, 2), (0, 3, 1), (2, 4, 4)], ids=str
+)
+def test_stacks_of_frames_can_be_made_again_from_frames_stored_once(
+    make_replay, burn_in, trace_length, period
+):
+    config = dataclasses.replace(
+        TINY, burn_in=burn_in, trace_length=trace_length, period=period, n_step=1
     )
-    taken = replay.take_all()
-    begins = [0, 2, 4]  # row of the trace at which the episode's timestep 0 or an other stands
-    for item, begin in zip(taken, begins, strict=False):
-        for row in range(5):
-            timestep = begin + row - 1
-            if 0 <= timestep < 7:
-                np.testing.assert_array_equal(item.data["frame"][row : row + 4], long[timestep])
-    assert len(taken) == 4
-    for timestep in range(3):
-        stack = taken[3].data["frame"][1 + timestep : 5 + timestep]
-        np.testing.assert_array_equal(stack, short[timestep])
-    assert taken_apart(taken[3]).timesteps[:, items.REAL].tolist() == [0, 1, 1, 0, 0]
+    replay = make_replay(table(config, FRAMES))
+    numbers_ = [range(1, 8), range(11, 14), range(21, 31)], [range(101, 106), range(111, 127)]
+    stacks = {stack[-1, 0, 0]: stack for group in numbers_ for e in group for stack in frames(*e)}
+    played = [
+        [step for e in group for step in episode(frames(*e), [0] * (len(e) - 1), terminal=True)]
+        for group in numbers_
+    ]
+    # The newest frame names a timestep, and the previous reward says it again in the row.
+    for steps in played:
+        for t, step in enumerate(steps):
+            if step.step_type != FIRST:
+                steps[t] = step._replace(reward=float(step.observation[-1, 0, 0]))
+    play(make_actor(replay.make_writer, config, FRAMES, num_envs=2), *played)
+    seen = set()
+    for item in replay.take_all():
+        for row, timestep in enumerate(taken_apart(item, config).timesteps):
+            name = int(timestep[items.PREVIOUS_REWARD])
+            if name:
+                np.testing.assert_array_equal(item.data["frame"][row : row + 4], stacks[name])
+                seen.add(name)
+    assert len(seen) > 15 and {7, 105} <= seen if period < 4 else seen

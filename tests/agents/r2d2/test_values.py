@@ -68,6 +68,21 @@ def test_a_truncated_episode_bootstraps_from_its_last_state():
     )[:3] == [1 + 1 + 1 + 125, 2 + 2 + 250, 4 + 500]
 
 
+def test_a_value_that_does_not_count_leaves_no_trace():
+    # The values behind the terminal state are beyond all bounds, or so large that 0.1 is lost in
+    # them; the episodes beside it go on, and are cut short.
+    for huge in (3.8e5, np.inf):
+        reward = np.float32([[0.1, 1, 1], [0, 2, 2], [9, 4, 4]])
+        discount = np.float32([[0.5, 0.5, 0.5], [0, 0.5, 0.5], [1, 0.5, 1]])
+        value = np.float32([[1, 1, 1], [huge, 1, 1], [2, 1, 10], [huge, 100, 1]])
+        real = np.float32([[1, 1, 1], [1, 1, 1], [0, 1, 0]])
+        expected = [[0.1, 1 + 2 / 2 + 4 / 4 + 100 / 8, 1 + 2 / 2 + 10 / 4], [0, 2 + 54 / 2, 7]]
+        with np.errstate(invalid="ignore"):
+            by_numpy = values.n_step_targets(np, reward, discount, value, real, 3)[:2]
+        np.testing.assert_allclose(by_numpy[0], np.float32(expected[0]), rtol=1e-6)
+        np.testing.assert_allclose(by_numpy[1, 1:], expected[1][1:], rtol=1e-6)
+
+
 def test_one_step_targets_are_reward_and_next_value():
     assert targets([1, 2], [0.5, 0.5], [0, 10, 20], [1, 1], 1) == [6, 12]
 
@@ -77,5 +92,8 @@ def test_priorities_mix_the_largest_and_the_mean_error_of_real_steps():
     real = np.array([[1, 1], [1, 1], [0, 1]], np.float32)
     expected = [0.9 * 3 + 0.1 * 2, 0.9 * 4 + 0.1 * 3]
     np.testing.assert_allclose(values.sequence_priority(np, error, real, 0.9), expected, rtol=1e-6)
+    for weight, by_hand in ((0.0, [2, 3]), (1.0, [3, 4])):
+        mixed = values.sequence_priority(np, error, real, weight)
+        np.testing.assert_allclose(mixed, by_hand, rtol=1e-6)
     by_tensorflow = values.sequence_priority(tnp, tf.constant(error), tf.constant(real), 0.9)
     np.testing.assert_allclose(by_tensorflow, expected, rtol=1e-6)

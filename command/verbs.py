@@ -1,0 +1,54 @@
+"""What may be asked of a run from outside of it: `launch.py status DIR`, `launch.py stop DIR`."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console
+
+import usage
+from launchers import directory
+from monitoring import overview
+from usage import UsageError
+
+_STOP_SECONDS = 60.0
+"""How long `stop` waits for the end; a run that is asked to stop ends, or is ended, before."""
+
+
+def run(arguments: Sequence[str], console: Console) -> int:
+    """Runs the verb that `arguments` begin with, and returns the exit status.
+
+    Raises:
+        UsageError: There is no such verb, or no run where one was said to be.
+    """
+    verb, *rest = arguments
+    if verb not in VERBS:
+        raise usage.unknown("verb", verb, VERBS)
+    if len(rest) != 1 or rest[0].startswith("-"):
+        raise UsageError(f"launch.py {verb} wants one run directory: launch.py {verb} runs/...")
+    return VERBS[verb](rest[0], console)
+
+
+def _status(path: str, console: Console) -> int:
+    overview.show(console, path)
+    return 0
+
+
+def _stop(path: str, console: Console) -> int:
+    """Asks a run to end, and waits until its launcher has."""
+    if directory.is_running(path):
+        directory.request_stop(path)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while directory.is_running(path):
+            if time.monotonic() > deadline:
+                console.print(f"{path} has been asked to stop, but still runs.")
+                return 1
+            time.sleep(0.1)
+    result = directory.read(path, directory.RESULT_FILE)
+    if not result:
+        console.print(f"{path} does not run, and has no result: its launcher is gone.")
+        return 1
+    console.print(f"{path}: {result['outcome']}: {result['reason']}")
+    return 0
+
+
+VERBS: Mapping[str, Callable[[str, Console], int]] = {"status": _status, "stop": _stop}
