@@ -148,6 +148,7 @@ class NodeRuntime(worker_manager.WorkerManager):
         self._says_when_running = ports is None
         node = getattr(function, "__self__", None)
         if node is not None:
+            node._instance = None  # Launchpad would keep what an earlier life has constructed.
             node._launch_context.initialize(
                 launch_type, self, lambda: self.request_stop("stopped", f"{self.name} called stop")
             )
