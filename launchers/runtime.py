@@ -18,6 +18,7 @@ from launchpad import context
 from launchpad.launch import worker_manager
 
 _PROBE_PERIOD_SECONDS = 0.02
+_CALL_AGAIN_SECONDS = 2.0
 
 
 class Post(Protocol):
@@ -96,16 +97,27 @@ class NodeRuntime(worker_manager.WorkerManager):
         with self._handlers_lock:
             self._stop_counter += 1
             self._stop_event.set()
-            handlers, self._stop_handlers = self._stop_handlers, []
+            handlers = list(self._stop_handlers)
         for handler in handlers:
             _call_in_thread(handler)
+        if handlers:
+            _call_in_thread(self._call_again)
+
+    def _call_again(self) -> None:
+        """Calls the stop handlers that are still there once more, if the node goes on.
+
+        Acme's raises SystemExit in the node's thread, where it is lost if it comes while a callback
+        of Python's garbage collector runs.
+        """
+        if not self._ended.wait(_CALL_AGAIN_SECONDS):
+            for handler in list(self._stop_handlers):
+                _call_in_thread(handler)
 
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
-        """Calls `handler` once when the node is asked to stop, at once if it was already."""
+        """Calls `handler` when the node is asked to stop, at once if it was already."""
         with self._handlers_lock:
             stopping = self._stop_event.is_set()
-            if not stopping:
-                self._stop_handlers.append(handler)
+            self._stop_handlers.append(handler)
         if stopping:
             _call_in_thread(handler)
         self._listen()

@@ -93,7 +93,7 @@ BAD_INPUT = {
     "memory_size": (["--config.replay_size=2000000000000"], "GiB are free"),
     "actions": (["--env=gym:Pendulum-v1"], "discrete actions"),
     "argument": (["--seed=1", "catch"], "'catch' is not a flag"),
-    "verb": (["stat", "runs/there"], "Unknown verb 'stat': did you mean status?"),
+    "verb": (["stat", "runs/there"], "Unknown verb 'stat': did you mean status or stop?"),
     "program": (["--program=nowhere:draw"], "no 'nowhere'"),
 }
 

@@ -242,3 +242,23 @@ def test_what_nodes_print_goes_to_their_logs(tmp_path: pathlib.Path) -> None:
     program = program_of(lp.PyNode(lambda: print("from a node")))
     launch(program, "local_mt", run_directory=os.fspath(tmp_path / "run")).wait(20)
     assert (tmp_path / "run/logs/node0-0.log").read_text() == "from a node\n"
+
+
+def test_a_stop_handler_that_got_lost_is_called_once_more() -> None:
+    calls = []
+    ended = threading.Event()
+
+    def handler() -> None:
+        calls.append(time.monotonic())
+        if len(calls) == 2:
+            ended.set()
+
+    def work() -> None:
+        lp.register_stop_handler(handler)
+        ended.wait(20)
+
+    with launch(program_of(lp.PyNode(work)), "local_mt") as run:
+        run.wait_until_running(20)
+    result = run.wait(0)
+    assert result is not None and result.forced == {}
+    assert len(calls) == 2 and calls[1] - calls[0] > 1
