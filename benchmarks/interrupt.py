@@ -1,9 +1,10 @@
 """Ctrl-C at random moments: seconds until everything is gone, against Launchpad's `local_mp`.
 
 The moments lie between the command and some time after its nodes run. Every process that the
-command ever started is watched, and its exit status must be 130.
+command ever started is watched, and its exit status must be 130. With `--kill` the launcher alone
+is killed, and nothing may outlive it.
 
-    python -m benchmarks.interrupt [--times=20]
+    python -m benchmarks.interrupt [--times=20] [--kill]
 """
 
 import os
@@ -19,6 +20,7 @@ from absl import app, flags
 from benchmarks import startup, support
 
 TIMES = flags.DEFINE_integer("times", 20, "Interruptions.", lower_bound=1)
+KILL = flags.DEFINE_bool("kill", False, "Kill the launcher instead.")
 LATEST_SECONDS = 15.0
 
 
@@ -29,10 +31,14 @@ def interrupt_after(seconds: float, directory: str) -> float:
         time.sleep(seconds)
         family = launcher.children(recursive=True)
         began = time.monotonic()
-        os.killpg(launcher.pid, signal.SIGINT)
+        if KILL.value:
+            launcher.kill()
+        else:
+            os.killpg(launcher.pid, signal.SIGINT)
         status = launcher.wait(60)
         support.wait_for(lambda: not any(map(support.is_alive, family)), 60, "gone")
-        assert status == 128 + signal.SIGINT, f"status {status} after {seconds:.2f} s"
+        expected = -signal.SIGKILL if KILL.value else 128 + signal.SIGINT
+        assert status == expected, f"status {status} after {seconds:.2f} s"
         return time.monotonic() - began
 
 
@@ -46,7 +52,7 @@ def main(_: Sequence[str]) -> None:
         launchpad = startup.measure_launchpad(directory).stop
     longest = max(seconds)
     support.report(
-        "interrupt",
+        "kill" if KILL.value else "interrupt",
         ("", "launchgraph", "Launchpad"),
         [
             ("longest, s", longest, launchpad),

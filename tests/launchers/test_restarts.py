@@ -59,7 +59,7 @@ def test_a_replica_that_fails_comes_back_as_often_as_its_budget_allows(
     program = failing(tmp_path, failures=3)
     handle = program.groups["node"][0].create_handle()
     with launch(program, mode, AGAIN, str(tmp_path / "run")) as run:
-        wait_for(lambda: run.status["node/0"].restarts == 3)
+        wait_for(lambda: run.status["node/0"].restarts == 3, 60)
         wait_for(lambda: run.status["node/0"].state == "running")
         assert handle.dereference().lives() == 4
         assert "the dog ate it in life 3" in (run.status["node/0"].error or "")
@@ -71,7 +71,7 @@ def test_a_replica_that_fails_comes_back_as_often_as_its_budget_allows(
 @pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
 def test_one_failure_too_many_ends_the_program(mode: str, tmp_path: pathlib.Path) -> None:
     run = launch(failing(tmp_path, failures=9), mode, AGAIN, str(tmp_path / "run"))
-    result = run.wait(30)
+    result = run.wait(90)
     assert result is not None and result.outcome == "failed"
     assert result.reason == "node/0 failed again, after 3 restarts"
     assert "the dog ate it in life 4" in result.failures["node/0"]
