@@ -16,7 +16,7 @@ class Settings:
     """What a person may say about a run, one flag a field.
 
     Attributes:
-        agent: apex, or package.module:Class for one of your own.
+        agent: apex, r2d2, or package.module:Class for one of your own.
         program: Instead of --agent, package.module:function that returns a program.
         mode: test_mt or local_mt (threads), local_mp (processes).
         env: catch, cartpole, memory:LENGTH, atari:GAME, gym:ID, or package.module:function.
@@ -62,6 +62,8 @@ class Settings:
         for name in ("num_actors", "envs_per_actor", "replay_shards"):
             if getattr(self, name) > MOST:
                 raise UsageError(f"--{name} must be at most {MOST}, got {getattr(self, name)}.")
+        if self.run_dir == "":
+            raise UsageError("--run_dir must name a directory, or be left out.")
         if self.network not in NETWORKS:
             raise usage.unknown("network", self.network, NETWORKS)
         if self.seed < 0:

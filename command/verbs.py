@@ -36,7 +36,10 @@ def _status(path: str, console: Console) -> int:
 def _stop(path: str, console: Console) -> int:
     """Asks a run to end, and waits until its launcher has."""
     if directory.is_running(path):
-        directory.request_stop(path)
+        try:
+            directory.request_stop(path)
+        except OSError as error:
+            raise UsageError(f"The run in {path} cannot be stopped: {error.strerror}.") from None
         deadline = time.monotonic() + _STOP_SECONDS
         while directory.is_running(path):
             if time.monotonic() > deadline:

@@ -45,7 +45,7 @@ def _state(path: str, result: Mapping[str, Any]) -> str:
 
 def _table(status: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("replica", "state", "for", "restarts", "failed with"):
+    for column in ("replica", "state", "for", "restarts", "last failed with"):
         table.add_column(column)
     for name, replica in status.items():
         error = (replica["error"] or "").strip().splitlines()

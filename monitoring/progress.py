@@ -27,6 +27,7 @@ class Progress:
         self._period = _TABLE_PERIOD_SECONDS if self._live else _LINE_PERIOD_SECONDS
         self._history: collections.deque[Mapping[str, Any]] = collections.deque()
         self._next = 0.0
+        self._restarts: collections.Counter[str] = collections.Counter()
 
     def __enter__(self) -> "Progress":
         if self._live is not None:
@@ -42,6 +43,7 @@ class Progress:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._period
+        self._tell_restarts()
         facts = self._facts()
         if self._live is not None:
             self._live.update(_table(self._run.plan.program, facts), refresh=True)
@@ -49,6 +51,13 @@ class Progress:
             self._console.print(
                 "  ".join(f"{name} {value}" for name, value in facts if value), highlight=False
             )
+
+    def _tell_restarts(self) -> None:
+        for name, status in self._run.status.items():
+            if status.restarts > self._restarts[name]:
+                self._restarts[name] = status.restarts
+                why = (status.error or "").strip().splitlines()[-1:]
+                self._console.print(f"{name} failed and was started again: {''.join(why)}")
 
     def _facts(self) -> list[tuple[str, str]]:
         """Returns what there is to show, by name; an empty value is not known yet."""

@@ -16,13 +16,15 @@ from nodes.variables import VariableClient
 
 _LONGEST_PAUSE_SECONDS = 30.0
 _FETCH_SECONDS = 1.0
+_UNLEARNED_SECONDS = 0.2
 
 
 class EvaluatorService:
     """Plays rounds of one episode in each of its environments.
 
     A round counts whole or not at all, so that short episodes are not counted more often than
-    long ones. All episodes of a round are played with the variables that it began with.
+    long ones. All episodes of a round are played with the variables that it began with; the first
+    begins once the learner has taken a step.
     """
 
     def __init__(
@@ -64,6 +66,10 @@ class EvaluatorService:
     def _run(self) -> None:
         version = self._variables.wait_for_first(self._runtime)
         self._runtime.report_running()
+        while version is not None and version.step == 0:  # Nobody has learned anything yet.
+            if self._runtime.wait_for_stop(_UNLEARNED_SECONDS):
+                return
+            version = self._variables.fetch(_FETCH_SECONDS) or version
         while version is not None and not self._runtime.stopping:
             began = time.monotonic()
             self._actor.set_variables(version.values, version.step)

@@ -1,5 +1,6 @@
 """The replay server's node. Importing this module loads Reverb and TensorFlow."""
 
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,14 +22,16 @@ class ReplayServerNode(lp.ReverbNode):
     def run(self) -> None:
         """Serves until the program stops."""
         runtime = contract.runtime()
-        server = reverb.Server(
-            tables=self._priority_tables_fn(),
-            port=lp.get_port_from_address(self._address.resolve()),
-        )
-        try:
-            runtime.wait_for_stop()
-        finally:
-            server.stop()
+        with tempfile.TemporaryDirectory() as unused:  # Else the server makes one that stays.
+            server = reverb.Server(
+                tables=self._priority_tables_fn(),
+                port=lp.get_port_from_address(self._address.resolve()),
+                checkpointer=reverb.checkpointers.DefaultCheckpointer(unused),
+            )
+            try:
+                runtime.wait_for_stop()
+            finally:
+                server.stop()
 
     def _tables(self) -> Sequence[Any]:
         return [make_table(self._spec)]

@@ -93,6 +93,7 @@ BAD_INPUT = {
     "memory_size": (["--config.replay_size=2000000000000"], "GiB are free"),
     "actions": (["--env=gym:Pendulum-v1"], "discrete actions"),
     "argument": (["--seed=1", "catch"], "'catch' is not a flag"),
+    "run_dir": (["--run_dir="], "--run_dir must name a directory"),
     "verb": (["stat", "runs/there"], "Unknown verb 'stat': did you mean status or stop?"),
     "program": (["--program=nowhere:draw"], "no 'nowhere'"),
 }
@@ -306,7 +307,8 @@ def test_a_killed_actor_comes_back_and_the_run_goes_on(tmp_path: pathlib.Path) -
     with subprocess.Popen(
         command("--run_dir=r", "--nostop_when_solved", *QUICK),
         cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as launcher:
         wait_for(lambda: states(tmp_path / "r") == {"running"}, 60)
         nodes = psutil.Process(launcher.pid).children(recursive=True)
@@ -314,6 +316,8 @@ def test_a_killed_actor_comes_back_and_the_run_goes_on(tmp_path: pathlib.Path) -
         actor.kill()
         wait_for(lambda: status_of(tmp_path / "r")["actor/1"]["restarts"] == 1, 20)
         wait_for(lambda: states(tmp_path / "r") == {"running"}, 20)
+        told = "actor/1 failed and was started again: Its process was ended by SIGKILL\n"
+        assert launcher.stdout is not None and told in launcher.stdout
         launcher.send_signal(signal.SIGINT)
         assert launcher.wait(20) == 130
     result = result_of(tmp_path / "r")
