@@ -120,6 +120,7 @@ class NodeRuntime(worker_manager.WorkerManager):
             self._stop_handlers.append(handler)
         if stopping:
             _call_in_thread(handler)
+            _call_in_thread(self._call_again)
         self._listen()
 
     def remove_stop_handler(self, handler: Callable[[], None]) -> None:
