@@ -104,8 +104,8 @@ class SequenceRecorder:
         self._versions[environment] = version
         self._newest[environment] = self._config.burn_in - 1
         if self._stack:
+            frame = timestep.observation[environment, -1]
             for _ in range(self._stack - 1 + self._config.burn_in):
-                frame = timestep.observation[environment, -1]
                 self._writers[environment].append({"frame": frame})
 
     def _move_up(self, environment: int) -> None:

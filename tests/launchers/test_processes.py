@@ -204,3 +204,14 @@ def test_runs_follow_one_another_in_one_process(tmp_path: pathlib.Path) -> None:
         )
         result = run.wait(60)
         assert result is not None and result.outcome == "stopped"
+
+
+def test_a_fork_server_whose_launcher_is_gone_already_ends_at_once() -> None:
+    """Nobody is its own parent: so the process looks like one whose launcher has died."""
+    code = (
+        "import os; from launchers import leash\n"
+        "os.environ[leash.LAUNCHER_PID] = str(os.getpid())\n"
+        "import importlib; importlib.reload(leash); print('lives')"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (1, "")

@@ -27,6 +27,8 @@ class FailsAtFirst:
         self._runtime = contract.runtime()
         self._file = file
         self._failures = failures
+        with open(file, "a") as made:
+            made.write("made\n")
 
     def lives(self) -> int:
         return pathlib.Path(self._file).read_text().count("life")
@@ -62,6 +64,7 @@ def test_a_replica_that_fails_comes_back_as_often_as_its_budget_allows(
         wait_for(lambda: run.status["node/0"].restarts == 3, 60)
         wait_for(lambda: run.status["node/0"].state == "running")
         assert handle.dereference().lives() == 4
+        assert (tmp_path / "lives").read_text().count("made") == 4  # each life has its own
         assert "the dog ate it in life 3" in (run.status["node/0"].error or "")
     result = run.wait(0)
     assert result is not None and result.outcome == "stopped"

@@ -1,8 +1,10 @@
 """The program of Ape-X and R2D2 in threads: real replay, real calls, real environments."""
 
 import dataclasses
+import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 
 import numpy as np
@@ -82,6 +84,26 @@ def test_everything_moves_round_the_circle_and_stops(
     left = [thread.name for thread in set(threading.enumerate()) - before]
     assert not [name for name in left if name.partition("/")[0] in ours], left
     assert not {"publisher", "priorities", "reporter"} & set(left)
+    wait_for(lambda: "sampler" not in {t.name for t in set(threading.enumerate()) - before})
+
+
+def test_nothing_is_evaluated_before_something_was_learned() -> None:
+    config = dataclasses.replace(QUICK, min_replay_size=50_000)
+    program = program_of(ReplayOptions(num_actors=1), config)
+    with launch(program, "test_mt") as run:
+        run.wait_until_running(60)
+        wait_for(lambda: snapshot(program)["counts"].get("environment_steps", 0) > 3000, 60)
+        assert snapshot(program)["evaluator_episodes"] == 0
+
+
+def test_replay_leaves_no_directory_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with launch(program_of(ReplayOptions(num_actors=1)), "test_mt") as run:
+        run.wait_until_running(60)
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 class Marking(ApeX):
