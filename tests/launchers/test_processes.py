@@ -146,7 +146,8 @@ def test_what_a_node_starts_ends_with_it(directory: pathlib.Path) -> None:
     assert result is not None
     assert "exited with status 0" in result.failures["node0/0"]
     assert children() == []
-    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "97"]]
+    started = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "97"]]
+    wait_for(lambda: not any(process.is_running() for process in started), 5)  # it was killed
 
 
 def test_a_terminated_process_is_a_failure(directory: pathlib.Path) -> None:
