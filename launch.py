@@ -1,6 +1,7 @@
 """Launches a distributed agent: flags in, a run out.
 
 python launch.py --agent apex --mode local_mp --env catch
+python launch.py --resume DIR   goes on with a run that has ended
 python launch.py status DIR     shows a run from another terminal
 python launch.py stop DIR       ends it in order
 """
@@ -133,7 +134,7 @@ def _leave_network(arguments: Sequence[str]) -> Optional[str]:
 def _run(
     arguments: Sequence[str], screen: "Screen", signals: Signals, open_door: Optional[str]
 ) -> int:
-    from command import assembly, flags, verbs
+    from command import assembly, flags, resumption, verbs
 
     if arguments and not arguments[0].startswith("-"):
         return verbs.run(arguments, screen.console)
@@ -141,6 +142,9 @@ def _run(
     if settings.help:
         flags.show_help(screen.console, assembly.all_flags(settings, values), __doc__ or "")
         return 0
+    if settings.resume is not None:
+        arguments = resumption.arguments(settings.resume, values, arguments)
+        settings, values = assembly.read(arguments)
     assembled = assembly.assemble(settings, values, arguments)
     if settings.plan:
         return _show_plan(assembled, screen)
@@ -155,7 +159,7 @@ def _show_plan(assembled: "Assembly", screen: "Screen") -> int:
 
     from launchers.plan import make_plan
 
-    plan = make_plan(assembled.draw(), assembled.settings.mode)
+    plan = make_plan(assembled.draw(), assembled.settings.mode, assembled.layout())
     screen.console.print_json(json.dumps(plan.describe()))
     return 0
 
@@ -163,6 +167,8 @@ def _show_plan(assembled: "Assembly", screen: "Screen") -> int:
 def _claim_directory(assembled: "Assembly") -> "RunDirectory":
     from launchers.directory import RunDirectory
 
+    if assembled.settings.resume is not None:
+        return RunDirectory.resume(assembled.settings.resume)
     if assembled.settings.run_dir is not None:
         return RunDirectory(assembled.settings.run_dir)
     default = f"runs/{assembled.name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -205,16 +211,24 @@ def _run_to_end(
     assembled: "Assembly", directory: "RunDirectory", screen: "Screen", signals: Signals
 ) -> "Result":
     from launchers import processes
+    from launchers.directory import CONFIG_FILE
     from launchers.run import launch
     from monitoring.progress import Progress
 
+    settings = assembled.settings
     screen.log_to(directory.log("launcher"))
-    directory.write("config.json", assembled.describe())
-    if assembled.settings.mode == "local_mp" and assembled.preload:
+    if directory.life == 1:
+        directory.write(CONFIG_FILE, assembled.describe())
+    if settings.mode == "local_mp" and assembled.preload:
         processes.ForkServer.prepare(assembled.preload, directory.log("forkserver"))
-    run = launch(assembled.draw(), assembled.settings.mode, run_directory=directory)
+    run = launch(
+        assembled.draw(), settings.mode, assembled.layout(), directory, settings.stall_timeout
+    )
     signals.stop_from_now_on(run)
-    screen.console.print(f"{assembled.name}: {directory.path}")
+    again = f", life {directory.life}" if directory.life > 1 else ""
+    screen.console.print(f"{assembled.name}: {directory.path}{again}")
+    for notice in assembled.notices():
+        screen.console.print(notice, style="yellow")
     with Progress(run, screen.console) as progress:
         asked = False
         while (result := run.wait(0.1)) is None:
@@ -244,6 +258,7 @@ def _finish(
         psutil.Process().create_time(),
         time.time(),
         list(run.plan.replicas) if run is not None else [],
+        directory.life,
     )
     results.show_result(screen.console, result, facts, directory)
     try:

@@ -147,6 +147,16 @@ class Learner(Protocol):
     def variables(self) -> Variables:
         """Copies the online network's variables."""
 
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Copies all that later steps depend on, by name."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Takes up what `state` returned, perhaps in another process.
+
+        Raises:
+            ValueError: It is the state of another kind of learner.
+        """
+
 
 class Agent(Protocol):
     """An algorithm with its configuration, for one kind of environment; it pickles.

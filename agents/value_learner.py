@@ -1,9 +1,11 @@
 """What learners with a target network do in the same way."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from agents.agent import Variables
 from agents.config import ReplayConfig
@@ -32,6 +34,41 @@ class ValueLearner:
     def variables(self) -> Variables:
         """Copies the online network's variables, in the order of its `parameters`."""
         return [np.array(parameter.numpy()) for parameter in self.online.parameters]
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Copies networks, optimizer and step count."""
+        return {name: np.array(variable.numpy()) for name, variable in self._all().items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Takes up what `state` returned.
+
+        Raises:
+            ValueError: It is the state of another network or optimizer.
+        """
+        variables = self._all()
+        ours = {name: tuple(variable.shape) for name, variable in variables.items()}
+        theirs = {name: array.shape for name, array in state.items()}
+        if ours != theirs:
+            name = sorted(ours.items() ^ theirs.items())[0][0]
+            raise ValueError(
+                f"the state is of another learner: {name} has the shape {theirs.get(name)}, "
+                f"{ours.get(name)} is wanted"
+            )
+        for name, variable in variables.items():
+            variable.assign(state[name])
+
+    def _all(self) -> dict[str, tf.Variable]:
+        groups = {
+            "online": self.online.parameters,
+            "target": self.target.parameters,
+            "optimizer": self.optimizer.variables,
+            "steps": [self.steps],
+        }
+        return {
+            f"{group}.{index}": variable
+            for group, variables in groups.items()
+            for index, variable in enumerate(variables)
+        }
 
     def apply(self, gradients: list[tf.Tensor]) -> tf.Tensor:
         """Takes one optimizer step, and copies to the target network where that is due.

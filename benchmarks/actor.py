@@ -60,7 +60,7 @@ def measure_ours(directory: str) -> float:
     )
     with launch(program, "local_mp", run_directory=os.path.join(directory, "run")) as run:
         support.wait_for(lambda: run.status["variables/0"].state == "running", 60, "variables")
-        variables.dereference().publish(0, agent.make_learner(0).variables())
+        variables.dereference().publish(1, 0, agent.make_learner(0).variables())
         run.wait_until_running(60)
         for process in psutil.Process().children(recursive=True):
             is_actor = " actor/" in " ".join(process.cmdline())

@@ -3,10 +3,11 @@
 import dataclasses
 import importlib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import launchpad as lp
 import psutil
@@ -17,8 +18,13 @@ from agents.agent import Agent, EnvironmentSpec
 from command import flags as flags_
 from command.settings import Settings
 from environments import registry
+from launchers import layout
+from launchers.layout import Layout
 from launchers.plan import check_mode
 from usage import UsageError
+
+if TYPE_CHECKING:
+    from programs.replay_program import ReplayOptions
 
 AGENTS = {"apex": "agents.apex.agent:ApeX", "r2d2": "agents.r2d2.agent:R2D2"}
 CONFIG_PREFIX = "config."
@@ -32,6 +38,8 @@ AGENT_ONLY = (
     "max_steps",
     "stop_when_solved",
     "seed",
+    "checkpoint_seconds",
+    "checkpoints_kept",
 )
 """Flags that mean nothing for a program of one's own."""
 
@@ -47,6 +55,7 @@ class Assembly:
         solved_at: Return at which the environment counts as solved, or None.
         draw: Draws the program.
         preload: Modules that the program's processes should have loaded.
+        notices: Says what the person who starts it should know.
     """
 
     name: str
@@ -55,10 +64,21 @@ class Assembly:
     solved_at: Optional[float]
     draw: Callable[[], lp.Program]
     preload: Sequence[str]
+    notices: Callable[[], Sequence[str]] = lambda: ()
+
+    def layout(self) -> Layout:
+        """Returns what each group gets.
+
+        Raises:
+            UsageError: The layout's file cannot be used.
+        """
+        return Layout() if self.settings.layout is None else layout.read(self.settings.layout)
 
     def describe(self) -> dict[str, Any]:
         """Returns what was asked for as plain data, for `config.json`."""
         settings = dataclasses.asdict(self.settings)
+        if self.settings.layout is not None:
+            settings["layout"] = os.path.abspath(self.settings.layout)
         if self.config is None:
             return {"settings": {k: v for k, v in settings.items() if k not in AGENT_ONLY}}
         return {"settings": settings, "config": dataclasses.asdict(self.config)}
@@ -107,6 +127,7 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
         environment.solved_at,
         lambda: _draw(name, agent, environment, settings),
         (*agent.preload, registry.module_of(settings.env), "nodes.replay_server"),
+        lambda: _notices(agent, settings),
     )
 
 
@@ -217,15 +238,26 @@ def _draw(
     from programs import replay_program
 
     return replay_program.make_program(
-        name,
-        agent,
-        environment.make,
-        replay_program.ReplayOptions(
-            num_actors=settings.num_actors,
-            envs_per_actor=settings.envs_per_actor,
-            replay_shards=settings.replay_shards,
-            max_steps=settings.max_steps,
-            solved_at=environment.solved_at if settings.stop_when_solved else None,
-            seed=settings.seed,
-        ),
+        name, agent, environment.make, _options(settings, environment.solved_at)
+    )
+
+
+def _notices(agent: Agent, settings: Settings) -> Sequence[str]:
+    from programs import replay_program
+
+    return replay_program.notices(agent, _options(settings, None))
+
+
+def _options(settings: Settings, solved_at: Optional[float]) -> "ReplayOptions":
+    from programs import replay_program
+
+    return replay_program.ReplayOptions(
+        num_actors=settings.num_actors,
+        envs_per_actor=settings.envs_per_actor,
+        replay_shards=settings.replay_shards,
+        max_steps=settings.max_steps,
+        solved_at=solved_at if settings.stop_when_solved else None,
+        seed=settings.seed,
+        checkpoint_seconds=settings.checkpoint_seconds,
+        checkpoints_kept=settings.checkpoints_kept,
     )

@@ -1,6 +1,7 @@
 """The flags of a launch."""
 
 import dataclasses
+import math
 from typing import Optional
 
 import usage
@@ -9,6 +10,7 @@ from usage import UsageError
 MOST = 10_000
 """More replicas, or environments of one, than a machine or a small cluster runs."""
 NETWORKS = ("own", "host")
+_REPLICAS = ("num_actors", "envs_per_actor", "replay_shards")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +30,11 @@ class Settings:
         stop_when_solved: End once the environment counts as solved.
         seed: Every replica's and every environment's seed derives from it.
         run_dir: Directory of the run's files (runs/AGENT-ENV-TIME unless told).
+        resume: Directory of a run to go on with, as it was started.
+        layout: TOML file that says what each group gets.
+        checkpoint_seconds: Seconds between checkpoints of learner, replay and counter.
+        checkpoints_kept: Newest checkpoints of each that are kept.
+        stall_timeout: Seconds without progress after which a node counts as stalled.
         network: own, in which nobody else reaches the nodes, or host.
         plan: Print what would run, and stop.
         debug: Show where in the code a mistake was noticed.
@@ -49,21 +56,31 @@ class Settings:
     stop_when_solved: bool = True
     seed: int = 0
     run_dir: Optional[str] = None
+    resume: Optional[str] = None
+    layout: Optional[str] = None
+    checkpoint_seconds: float = 60.0
+    checkpoints_kept: int = 2
+    stall_timeout: Optional[float] = 120.0
     network: str = "own"
     plan: bool = False
     debug: bool = False
     help: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_actors", "envs_per_actor", "replay_shards", "max_steps"):
+        for name in (*_REPLICAS, "max_steps", "checkpoints_kept"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name} must be at least 1, got {value}.")
-        for name in ("num_actors", "envs_per_actor", "replay_shards"):
+        for name in ("checkpoint_seconds", "stall_timeout"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise UsageError(f"--{name} must be a positive number, got {value}.")
+        for name in _REPLICAS:
             if getattr(self, name) > MOST:
                 raise UsageError(f"--{name} must be at most {MOST}, got {getattr(self, name)}.")
-        if self.run_dir == "":
-            raise UsageError("--run_dir must name a directory, or be left out.")
+        for name in ("run_dir", "resume", "layout"):
+            if getattr(self, name) == "":
+                raise UsageError(f"--{name} must name a file or directory, or be left out.")
         if self.network not in NETWORKS:
             raise usage.unknown("network", self.network, NETWORKS)
         if self.seed < 0:

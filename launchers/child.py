@@ -16,6 +16,7 @@ import setproctitle
 from absl import logging
 from launchpad import context
 
+from launchers import events as ev
 from launchers.runtime import NodeRuntime, launchpad_host
 
 _PR_SET_PDEATHSIG = 1
@@ -29,6 +30,7 @@ class ChildConfig:
         name: The replica's name.
         title: What `ps` shows.
         run_directory: Where the run's files go.
+        life: 1, and 1 more for each time that the run was resumed.
         log: Where the process's output goes.
         gpus: GPUs of its own, by name.
         ports: Where the node listens, or None where it says itself when it is running.
@@ -37,27 +39,22 @@ class ChildConfig:
     name: str
     title: str
     run_directory: Optional[str]
+    life: int
     log: str
     gpus: tuple[str, ...]
     ports: Optional[tuple[int, ...]]
 
 
-class _PipePost:
-    """Tells the launcher, through the pipe that both hold."""
+class _Pipe:
+    """The node's end of the pipe that its launcher holds, too."""
 
-    def __init__(self, pipe: "Connection[Any, Any]") -> None:
-        self._pipe = pipe
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self._connection = connection
         self._lock = threading.Lock()
 
-    def send(self, *message: Any) -> None:
+    def put(self, event: ev.Event) -> None:
         with self._lock, contextlib.suppress(OSError):
-            self._pipe.send(message)
-
-    def running(self) -> None:
-        self.send("running")
-
-    def stop_program(self, outcome: str, reason: str) -> None:
-        self.send("stop_program", outcome, reason)
+            self._connection.send(event)
 
 
 def main(config: ChildConfig, payload: bytes, pipe: "Connection[Any, Any]") -> None:
@@ -68,8 +65,8 @@ def main(config: ChildConfig, payload: bytes, pipe: "Connection[Any, Any]") -> N
     """
     os.setsid()  # What the node starts is in its group, and can be ended with it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a fork does not inherit it
-    post = _PipePost(pipe)
-    runtime = NodeRuntime(config.name, config.run_directory, post)
+    post = ev.Post(config.name, _Pipe(pipe).put)
+    runtime = NodeRuntime(config.name, config.run_directory, post, config.life)
     threading.Thread(target=_listen, args=(pipe, runtime, post), daemon=True).start()
     try:
         _take_over_process(config)
@@ -83,7 +80,7 @@ def main(config: ChildConfig, payload: bytes, pipe: "Connection[Any, Any]") -> N
         error = traceback.format_exc()
     if error:
         print(error, file=sys.stderr)
-    post.send("ended", error)
+    post.ended(error)
     _exit(1 if error else 0)
 
 
@@ -100,13 +97,13 @@ def _take_over_process(config: ChildConfig) -> None:
     logging.set_verbosity(logging.INFO)
 
 
-def _listen(pipe: "Connection[Any, Any]", runtime: NodeRuntime, post: _PipePost) -> None:
+def _listen(pipe: "Connection[Any, Any]", runtime: NodeRuntime, post: ev.Post) -> None:
     try:
         pipe.recv()
     except (EOFError, OSError):
         _exit(1)
     if not runtime.listening:  # It would not notice, and has nothing yet that could be lost.
-        post.send("ended", None)
+        post.ended(None)
         _exit(0)
     runtime.stop()
     with contextlib.suppress(EOFError, OSError):

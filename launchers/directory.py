@@ -13,10 +13,21 @@ STATUS_FILE = "status.json"
 RESULT_FILE = "result.json"
 CONFIG_FILE = "config.json"
 LOGS = "logs"
+CHECKPOINTS = "checkpoints"
 LOCK_FILE = "lock"
-"""Locked as long as the run's launcher lives."""
+"""Locked as long as the run's launcher lives; says how many lives the run has had."""
 _STOP_FILE = "stop"
 """Made by whoever asks the run to stop."""
+_NAMES = {
+    LOCK_FILE,
+    PLAN_FILE,
+    STATUS_FILE,
+    RESULT_FILE,
+    CONFIG_FILE,
+    LOGS,
+    CHECKPOINTS,
+    _STOP_FILE,
+}
 
 
 def read(path: str, name: str) -> dict[str, Any]:
@@ -57,7 +68,12 @@ def request_stop(path: str) -> None:
 
 
 class RunDirectory:
-    """A directory that belongs to one run, from the moment that it was made for it."""
+    """A directory that belongs to one run, from the moment that it was made for it.
+
+    Attributes:
+        path: Its absolute path.
+        life: 1, and 1 more for each time that the run was resumed.
+    """
 
     def __init__(self, path: str) -> None:
         """Claims `path`, which need not exist, for a new run.
@@ -66,11 +82,11 @@ class RunDirectory:
             UsageError: The directory cannot be written, or it holds what a run would write.
         """
         self.path = os.path.abspath(path)
+        self.life = 1
         self._made: list[str] = []
         try:
             self._make_directories()
-            ours = {LOCK_FILE, PLAN_FILE, STATUS_FILE, RESULT_FILE, CONFIG_FILE, LOGS, _STOP_FILE}
-            taken = ours.intersection(os.listdir(self.path))
+            taken = _NAMES.intersection(os.listdir(self.path))
             if taken:
                 raise FileExistsError
             # Whoever makes this file has the directory; it stays open and locked with the process.
@@ -80,13 +96,50 @@ class RunDirectory:
         except FileExistsError:
             raise UsageError(
                 f"The run directory {path} holds a run already, or files of the same names: "
-                "choose another one."
+                f"choose another one, or go on with --resume {path}."
             ) from None
         except OSError as error:
             self.abandon()
             raise UsageError(
                 f"The run directory {path} cannot be written: {error.strerror}."
             ) from None
+
+    @classmethod
+    def resume(cls, path: str) -> "RunDirectory":
+        """Claims the directory of a run that has ended, however it did, to go on with it.
+
+        Raises:
+            UsageError: There is no run in it, it still runs, or it cannot be written.
+        """
+        life = read(path, LOCK_FILE).get("life", 1)
+        directory = cls.__new__(cls)
+        directory.path = os.path.abspath(path)
+        directory.life = life + 1
+        directory._made = []
+        try:
+            directory._lock = open(os.path.join(directory.path, LOCK_FILE), "r+")  # noqa: SIM115
+            fcntl.flock(directory._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"The run in {path} still runs: stop it first.") from None
+        except OSError as error:
+            raise UsageError(
+                f"The run directory {path} cannot be written: {error.strerror}."
+            ) from None
+        return directory
+
+    def begin(self) -> None:
+        """Notes that the run, or its next life, begins now.
+
+        Raises:
+            OSError: The disk is full, or the like.
+        """
+        self._lock.seek(0)
+        json.dump({"life": self.life}, self._lock)
+        self._lock.truncate()
+        self._lock.flush()
+        for name in (_STOP_FILE, RESULT_FILE):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(self.path, name))
 
     def abandon(self) -> None:
         """Removes what was made for a run that does not take place, and nothing else."""
@@ -127,6 +180,6 @@ class RunDirectory:
 
     def _own(self, name: str) -> str:
         path = os.path.join(self.path, name)
-        if path not in self._made:
+        if path not in self._made and not os.path.exists(path):
             self._made.append(path)
         return path

@@ -1,6 +1,7 @@
 """What back ends tell the supervisor."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Optional, Union
 
 
@@ -46,4 +47,73 @@ class StopProgram:
     seconds: Optional[float] = None
 
 
-Event = Union[Starting, Running, Ended, StopProgram]
+@dataclasses.dataclass(frozen=True)
+class Alive:
+    """The replica's heart beats.
+
+    Attributes:
+        replica: Its name.
+        progress: Grows with the work done; 0 for one that never tells of its work.
+        waiting_for: What it waits for, in words for a person, or None.
+    """
+
+    replica: str
+    progress: int
+    waiting_for: Optional[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """The replica has saved a checkpoint.
+
+    Attributes:
+        replica: Its name.
+        pause_seconds: How long its work stood still for it.
+    """
+
+    replica: str
+    pause_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Warned:
+    """The replica tells of something that does not end it."""
+
+    replica: str
+    text: str
+
+
+Event = Union[Starting, Running, Ended, StopProgram, Alive, Saved, Warned]
+
+
+class Post:
+    """Takes what a node tells its launcher to the supervisor; safe to call from every thread."""
+
+    def __init__(self, replica: str, put: Callable[[Event], None]) -> None:
+        """Initializes the post of one replica, whose events `put` takes on."""
+        self._replica = replica
+        self._put = put
+
+    def running(self) -> None:
+        """The node is running."""
+        self._put(Running(self._replica))
+
+    def alive(self, progress: int, waiting_for: Optional[str]) -> None:
+        """The node lives; see `Alive`."""
+        self._put(Alive(self._replica, progress, waiting_for))
+
+    def saved(self, pause_seconds: float) -> None:
+        """The node has saved a checkpoint."""
+        self._put(Saved(self._replica, pause_seconds))
+
+    def warned(self, text: str) -> None:
+        """The node tells of something that does not end it."""
+        self._put(Warned(self._replica, text))
+
+    def ended(self, error: Optional[str]) -> None:
+        """The node's function is over."""
+        self._put(Ended(self._replica, error))
+
+    def stop_program(self, outcome: str, reason: str) -> None:
+        """The node asks for the end of the program."""
+        self._put(StopProgram(outcome, reason))

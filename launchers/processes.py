@@ -172,6 +172,7 @@ class ProcessBackend:
         ports: dict[str, list[ReservedPort]],
         events: "queue.SimpleQueue[ev.Event]",
         run_directory: str,
+        life: int,
     ) -> None:
         """Pickles every node and starts the fork server.
 
@@ -180,11 +181,13 @@ class ProcessBackend:
             ports: Where each replica listens.
             events: Where to tell the supervisor.
             run_directory: Where the run's files go.
+            life: 1, and 1 more for each time that the run was resumed.
         """
         self._plan = plan
         self._ports = ports
         self._events = events
         self._run_directory = run_directory
+        self._life = life
         self._payloads = {
             name: cloudpickle.dumps(replica.node.function)
             for name, replica in plan.replicas.items()
@@ -236,6 +239,7 @@ class ProcessBackend:
             name=name,
             title=f"launchgraph {self._plan.program} {name}",
             run_directory=self._run_directory,
+            life=self._life,
             log=os.path.join(self._run_directory, "logs", f"{name.replace('/', '-')}.log"),
             gpus=replica.gpus,
             ports=None if reports else tuple(port.port for port in self._ports[name]),
@@ -267,13 +271,11 @@ class ProcessBackend:
         with contextlib.suppress(EOFError, OSError):
             # What the process has forked may hold its pipe open, but not its sentinel.
             while pipe in multiprocessing.connection.wait([pipe, process.sentinel]):
-                message = pipe.recv()
-                if message[0] == "running":
-                    self._events.put(ev.Running(name))
-                elif message[0] == "stop_program":
-                    self._events.put(ev.StopProgram(*message[1:]))
+                event = pipe.recv()
+                if isinstance(event, ev.Ended):
+                    told_end, error = True, event.error
                 else:
-                    told_end, error = True, message[1]
+                    self._events.put(event)
         multiprocessing.connection.wait([process.sentinel])
         with self._reaping:
             process.join()

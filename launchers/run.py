@@ -24,6 +24,8 @@ from launchers.threads import ThreadBackend
 
 STOP_SECONDS = 10.0
 """How long a program that is asked to stop may take, unless told; Launchpad's own notice."""
+STALL_SECONDS = 120.0
+"""How long a replica may do nothing before the watchdog barks, unless told."""
 
 
 class RunFailed(RuntimeError):
@@ -33,13 +35,17 @@ class RunFailed(RuntimeError):
 class Run:
     """A launched program."""
 
-    def __init__(self, plan: Plan, directory: Optional[RunDirectory]) -> None:
+    def __init__(
+        self, plan: Plan, directory: Optional[RunDirectory], stall_timeout: Optional[float]
+    ) -> None:
         """Starts the program; use `launch`."""
         self.plan = plan
         self._directory = directory
         self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         self._ports = _connect(plan)
-        self._supervisor = Supervisor(plan, self._backend(), self._events, self._write_status)
+        self._supervisor = Supervisor(
+            plan, self._backend(), self._events, self._write_status, stall_timeout
+        )
         self._result: Optional[Result] = None
         self._error: Optional[BaseException] = None
         self._ended = threading.Event()
@@ -115,10 +121,11 @@ class Run:
             )
 
     def _backend(self) -> Backend:
+        life = self._directory.life if self._directory else 1
         if self.plan.mode in THREAD_MODES:
-            return ThreadBackend(self.plan, self._ports, self._events, self.directory)
+            return ThreadBackend(self.plan, self._ports, self._events, self.directory, life)
         assert self.directory is not None
-        return ProcessBackend(self.plan, self._ports, self._events, self.directory)
+        return ProcessBackend(self.plan, self._ports, self._events, self.directory, life)
 
     def _supervise(self) -> None:
         try:
@@ -144,6 +151,7 @@ def launch(
     mode: str,
     layout: Optional[Layout] = None,
     run_directory: Union[str, RunDirectory, None] = None,
+    stall_timeout: Optional[float] = STALL_SECONDS,
 ) -> Run:
     """Launches a program and returns at once.
 
@@ -153,7 +161,9 @@ def launch(
             processes of this machine. In `test_mt` every node must pickle, too.
         layout: What each group gets.
         run_directory: Where the run's files go. Processes get one below the system's temporary
-            directory unless told; threads print where others do.
+            directory unless told; threads without one print where others do, and save no
+            checkpoints.
+        stall_timeout: Seconds without progress after which a replica counts as stalled, or None.
 
     Raises:
         UsageError: The program, the layout and the mode do not fit, or the directory cannot be
@@ -166,8 +176,9 @@ def launch(
         run_directory = tempfile.mkdtemp(prefix=f"launchgraph-{program.name}-")
     directory = RunDirectory(run_directory) if isinstance(run_directory, str) else run_directory
     if directory is not None:
+        directory.begin()
         directory.write(PLAN_FILE, plan.describe())
-    return Run(plan, directory)
+    return Run(plan, directory, stall_timeout)
 
 
 def _connect(plan: Plan) -> dict[str, list[ReservedPort]]:

@@ -6,38 +6,37 @@ manager serves one program a process and installs signal handlers; this one serv
 
 import collections
 import contextlib
+import os
 import signal
 import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Optional, Protocol
+from typing import Any, Optional
 
 from absl import flags
 from launchpad import context
 from launchpad.launch import worker_manager
 
+from launchers.directory import CHECKPOINTS
+from launchers.events import Post
+
+_BEAT_SECONDS = 1.0
 _PROBE_PERIOD_SECONDS = 0.02
 _CALL_AGAIN_SECONDS = 2.0
-
-
-class Post(Protocol):
-    """Takes what a node tells its launcher; safe to call from every thread."""
-
-    def running(self) -> None:
-        """The node is running."""
-
-    def stop_program(self, outcome: str, reason: str) -> None:
-        """The node asks for the end of the program."""
 
 
 class NodeRuntime(worker_manager.WorkerManager):
     """The runtime of one node, in the process or thread where it runs."""
 
-    def __init__(self, name: str, run_directory: Optional[str], post: Post) -> None:
+    def __init__(self, name: str, run_directory: Optional[str], post: Post, life: int = 1) -> None:
         self.name = name
         self.run_directory = run_directory
+        self.life = life
         self._post = post
+        self._progress = 0
+        self._waiting_for: Optional[str] = None
+        self._idle = 0
         self._running = threading.Event()
         self._ended = threading.Event()
         self._settled = threading.Event()
@@ -58,6 +57,13 @@ class NodeRuntime(worker_manager.WorkerManager):
         """Leaves the process's signals alone, which Launchpad's manager would not."""
 
     @property
+    def checkpoint_directory(self) -> Optional[str]:
+        """The directory of the node's own checkpoints, or None where there is none."""
+        if self.run_directory is None:
+            return None
+        return os.path.join(self.run_directory, CHECKPOINTS, self.name.replace("/", "-"))
+
+    @property
     def stopping(self) -> bool:
         """Whether the node has been asked to stop."""
         return self._stop_event.is_set()
@@ -70,7 +76,13 @@ class NodeRuntime(worker_manager.WorkerManager):
     def wait_for_stop(self, timeout_secs: Optional[float] = None) -> bool:
         """Waits until the node is asked to stop; returns whether it was, within the timeout."""
         self._listen()
-        return self._stop_event.wait(timeout_secs)
+        if timeout_secs is not None and timeout_secs <= 0:
+            return self._stop_event.is_set()
+        self._idle += 1
+        try:
+            return self._stop_event.wait(timeout_secs)
+        finally:
+            self._idle -= 1
 
     def stop_event(self) -> threading.Event:
         """Returns the event that is set when the node is asked to stop."""
@@ -87,6 +99,24 @@ class NodeRuntime(worker_manager.WorkerManager):
             self._running.set()
             self._settled.set()
             self._post.running()
+
+    def report_progress(self) -> None:
+        """Says that the node has done a piece of its work, and so waits for nothing."""
+        self._progress += 1
+        self._waiting_for = None
+
+    def report_waiting(self, what: str) -> None:
+        """Says what the node waits for until it makes progress."""
+        self._waiting_for = what
+
+    def report_save(self, pause_seconds: float) -> None:
+        """Says that a checkpoint was saved, for which the node's work stood still so long."""
+        self._post.saved(pause_seconds)
+
+    def report_warning(self, text: str) -> None:
+        """Tells the person who started the run of something that does not end it."""
+        print(f"WARNING: {text}")
+        self._post.warned(text)
 
     def request_stop(self, outcome: str, reason: str) -> None:
         """Asks for the end of the program."""
@@ -168,6 +198,7 @@ class NodeRuntime(worker_manager.WorkerManager):
         probe = threading.Thread(target=self._probe, args=(ports or (),), name="probe", daemon=True)
         if not self._says_when_running:
             probe.start()
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
         try:
             function()
         except SystemExit as exit_:
@@ -181,6 +212,13 @@ class NodeRuntime(worker_manager.WorkerManager):
             if not self._says_when_running:
                 probe.join()
         return None
+
+    def _beat(self) -> None:
+        """Tells now and then that the node lives, and how it is doing."""
+        while not self._ended.wait(_BEAT_SECONDS):
+            if self._idle and self._waiting_for is None and self._progress:
+                self._progress += 1  # It does nothing because it wants to.
+            self._post.alive(self._progress, self._waiting_for)
 
     def _probe(self, ports: Sequence[int]) -> None:
         for port in ports:

@@ -5,10 +5,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, Optional, Protocol
+from typing import Any, Literal, Optional, Protocol
 
-from launchers.events import Ended, Event, Running, Starting, StopProgram
+from launchers.events import Alive, Ended, Event, Running, Saved, Starting, StopProgram, Warned
 from launchers.plan import Plan, Replica, stop_wave
+from launchers.watchdog import CHECK_SECONDS, Watchdog
 
 State = Literal["pending", "starting", "running", "restarting", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
@@ -43,6 +44,13 @@ class ReplicaStatus:
         error: Why it failed, at last if it was started again, or None.
         forced: Why it did not stop when it was asked, or None.
         restarts: Times that it was started again.
+        waiting_for: What it says that it waits for, or None.
+        stalled: What the watchdog has to say of it, or None.
+        saved_at: When its newest checkpoint was saved, in seconds since the epoch, or None.
+        pause_seconds: How long its work stood still for that.
+        longest_pause_seconds: The longest of these pauses.
+        warnings: Times that it warned of something.
+        warning: Of what at last, or None.
     """
 
     state: State = "pending"
@@ -50,6 +58,13 @@ class ReplicaStatus:
     error: Optional[str] = None
     forced: Optional[str] = None
     restarts: int = 0
+    waiting_for: Optional[str] = None
+    stalled: Optional[str] = None
+    saved_at: Optional[float] = None
+    pause_seconds: float = 0.0
+    longest_pause_seconds: float = 0.0
+    warnings: int = 0
+    warning: Optional[str] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +78,7 @@ class Result:
             failed while they stopped, which does not change the outcome.
         forced: Replicas that did not stop when they were asked, and what became of them.
         restarts: Times that each replica was started again.
+        pauses: The longest time for which each replica that saved checkpoints stood still for one.
     """
 
     outcome: str
@@ -70,6 +86,7 @@ class Result:
     failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     forced: Mapping[str, str] = dataclasses.field(default_factory=dict)
     restarts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    pauses: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class Supervisor:
@@ -81,6 +98,7 @@ class Supervisor:
         backend: Backend,
         events: "queue.SimpleQueue[Event]",
         on_change: Callable[[], None],
+        stall_timeout: Optional[float] = None,
     ) -> None:
         """Initializes the supervisor.
 
@@ -88,7 +106,8 @@ class Supervisor:
             plan: What to run.
             backend: Runs it.
             events: Where the back end, and whoever wants the program to end, put events.
-            on_change: Called when a replica's state has changed.
+            on_change: Called when a replica's status has changed.
+            stall_timeout: Seconds without progress after which a replica counts as stalled.
         """
         self._plan = plan
         self._backend = backend
@@ -101,6 +120,10 @@ class Supervisor:
         self._failures: dict[str, str] = {}
         self._restarted: dict[str, list[float]] = {name: [] for name in plan.replicas}
         self._restart_at: dict[str, float] = {}
+        self._watchdog = Watchdog(stall_timeout)
+        self._watch_at = 0.0
+        self._ended_by_watchdog: dict[str, str] = {}
+        self._changed = False
         self._asked: dict[str, float] = {}
         self._killed: dict[str, float] = {}
         self._everybody_asked_by = float("inf")
@@ -110,11 +133,13 @@ class Supervisor:
         """Starts every replica, supervises them, and returns how the program ended."""
         for replica in self._plan.replicas.values():
             self._backend.start(replica)
-        while self._alive():
+        while any(status.state not in ENDED for status in self.status.values()):
             try:
                 self._handle(self._events.get(timeout=self._seconds_to_next_deadline()))
             except queue.Empty:
                 self._enforce_deadlines()
+            if time.monotonic() >= self._watch_at:
+                self._watch()
             self._start_again()
             if self._end is not None:
                 self._ask_next_wave()
@@ -134,15 +159,53 @@ class Supervisor:
             self._begin_stop(event)
         elif self.status[event.replica].state in ENDED:
             return
+        elif isinstance(event, Alive):
+            self._watchdog.heard(event)
+            self._update(event.replica, waiting_for=event.waiting_for)
+        elif isinstance(event, Saved):
+            self._note_save(event)
+        elif isinstance(event, Warned):
+            times = self.status[event.replica].warnings + 1
+            self._update(event.replica, warnings=times, warning=event.text)
         elif isinstance(event, Starting):
+            self._watchdog.watch(event.replica)
             self._change(event.replica, "starting")
         elif isinstance(event, Running):
             self._change(event.replica, "running")
         elif isinstance(event, Ended):
             self._handle_end(event)
 
+    def _note_save(self, event: Saved) -> None:
+        longest = max(self.status[event.replica].longest_pause_seconds, event.pause_seconds)
+        self._update(
+            event.replica,
+            saved_at=time.time(),
+            pause_seconds=event.pause_seconds,
+            longest_pause_seconds=longest,
+        )
+
+    def _watch(self) -> None:
+        """Tells of replicas that are stalled; one that nobody else holds up has failed by that."""
+        self._watch_at = time.monotonic() + CHECK_SECONDS
+        self._enforce_deadlines()
+        stalls = {} if self._end is not None else self._watchdog.stalls()
+        for name in self._alive():
+            stall = stalls.get(name)
+            self._update(name, stalled=stall and stall.reason)
+            if stall is None or stall.waits or name in self._ended_by_watchdog:
+                continue
+            if self._plan.replicas[name].traits.on_failure != "ignore":
+                self._ended_by_watchdog[name] = f"It {stall.reason}"
+                self._backend.kill(name)
+        if self._changed:
+            self._changed = False
+            self._on_change()
+
     def _handle_end(self, event: Ended) -> None:
-        name, error = event.replica, event.error
+        name = event.replica
+        error = self._ended_by_watchdog.pop(name, event.error)
+        self._watchdog.forget(name)
+        self._update(name, waiting_for=None, stalled=None)
         traits = self._plan.replicas[name].traits
         if error is None and traits.endless and self._end is None:
             error = "It ended without having been asked to"
@@ -173,7 +236,8 @@ class Supervisor:
         if len(recent) >= budget.count:
             return False
         self._restarted[name] = [*recent, now]
-        self._restart_at[name] = now + budget.backoff_seconds * 2 ** len(recent)
+        wait = min(budget.backoff_seconds * 2.0 ** len(recent), budget.longest_backoff_seconds)
+        self._restart_at[name] = now + wait
         return True
 
     def _describe_failure(self, name: str) -> str:
@@ -211,13 +275,13 @@ class Supervisor:
                 self._asked[name] = time.monotonic() + seconds
                 self._backend.stop(name)
 
-    def _seconds_to_next_deadline(self) -> Optional[float]:
-        alive = self._alive()
-        deadlines = [*map(self._deadline, alive), *self._restart_at.values()]
+    def _seconds_to_next_deadline(self) -> float:
+        deadlines = [self._watch_at, *self._restart_at.values()]
+        if self._end is not None:
+            deadlines += map(self._deadline, self._alive())
         if len(self._asked) < len(self.status):
             deadlines.append(self._everybody_asked_by)
-        nearest = min(deadlines)
-        return None if nearest == float("inf") else max(0.0, nearest - time.monotonic())
+        return max(0.0, min(deadlines) - time.monotonic())
 
     def _deadline(self, name: str) -> float:
         if name in self._killed:
@@ -237,6 +301,14 @@ class Supervisor:
                 self.status[name].forced = "did not stop in time and was ended"
                 self._backend.kill(name)
 
+    def _update(self, name: str, **fields: Any) -> None:
+        """Changes what is said of a replica; the next look of the watchdog shows it."""
+        status = self.status[name]
+        for field, value in fields.items():
+            if getattr(status, field) != value:
+                setattr(status, field, value)
+                self._changed = True
+
     def _change(self, name: str, state: State) -> None:
         status = self.status[name]
         status.state = state
@@ -252,5 +324,10 @@ class Supervisor:
             reason=end.reason,
             failures=dict(self._failures),
             restarts={name: status.restarts for name, status in self.status.items()},
+            pauses={
+                name: status.longest_pause_seconds
+                for name, status in self.status.items()
+                if status.saved_at is not None
+            },
             forced={name: status.forced for name, status in self.status.items() if status.forced},
         )

@@ -33,6 +33,7 @@ class ThreadBackend:
         ports: dict[str, list[ReservedPort]],
         events: "queue.SimpleQueue[ev.Event]",
         run_directory: Optional[str],
+        life: int,
     ) -> None:
         """Initializes the back end.
 
@@ -41,6 +42,7 @@ class ThreadBackend:
             ports: Where each replica listens.
             events: Where to tell the supervisor.
             run_directory: Where the run's files go; without it, nodes print where others do.
+            life: 1, and 1 more for each time that the run was resumed.
         """
         self._launch_type = (
             context.LaunchType.TEST_MULTI_THREADING
@@ -50,6 +52,7 @@ class ThreadBackend:
         self._ports = ports
         self._events = events
         self._run_directory = run_directory
+        self._life = life
         self._threads: dict[str, threading.Thread] = {}
         self._runtimes: dict[str, NodeRuntime] = {}
         self._queue = StartQueue(self._begin, events)
@@ -62,8 +65,8 @@ class ThreadBackend:
     def start(self, replica: Replica) -> None:
         """Has the replica started once those before it run."""
         name = replica.name
-        post = _Post(name, self._events)
-        self._runtimes[name] = NodeRuntime(name, self._run_directory, post)
+        post = ev.Post(name, self._events.put)
+        self._runtimes[name] = NodeRuntime(name, self._run_directory, post, self._life)
         self._queue.put(replica)
 
     def stop(self, name: str) -> None:
@@ -106,20 +109,6 @@ class ThreadBackend:
         except BaseException as failure:  # Its log cannot be written, or it is being ended.
             error = repr(failure)
         self._events.put(ev.Ended(replica.name, error))
-
-
-class _Post:
-    """Tells the supervisor of one replica."""
-
-    def __init__(self, name: str, events: "queue.SimpleQueue[ev.Event]") -> None:
-        self._name = name
-        self._events = events
-
-    def running(self) -> None:
-        self._events.put(ev.Running(self._name))
-
-    def stop_program(self, outcome: str, reason: str) -> None:
-        self._events.put(ev.StopProgram(outcome, reason))
 
 
 class _ThreadOutput:

@@ -16,6 +16,7 @@ def make_result(
     began: float,
     ended: float,
     replicas: Sequence[str],
+    life: int,
 ) -> dict[str, Any]:
     """Returns what `result.json` holds.
 
@@ -26,6 +27,7 @@ def make_result(
         began: When the process started, in seconds since the epoch.
         ended: When the program ended, likewise.
         replicas: Names of all replicas.
+        life: 1, and 1 more for each time that the run was resumed.
     """
     counts = snapshot["counts"]
     learning = snapshot["learning_since"]
@@ -44,7 +46,8 @@ def make_result(
         "seconds_to_first_learner_step": learning and round(learning["time"] - began, 3),
         "wall_seconds": round(ended - began, 3),
         "restarts": _by_group({**dict.fromkeys(replicas, 0), **result.restarts}),
-        "lives": 1,
+        "lives": life,
+        "longest_checkpoint_pause_seconds": _longest_by_group(result.pauses),
     }
 
 
@@ -60,6 +63,9 @@ def show_result(
     console.print(f"{facts['outcome']}: {facts['reason']}")
     if facts["learner_steps"] or facts["environment_steps"]:
         _show_learning(console, facts)
+    for group, number in facts["restarts"].items():
+        if number:
+            console.print(f"{group}: started again {number} times")
     first = facts["seconds_to_first_learner_step"]
     learned = "" if first is None else f", first learner step after {first:.1f} s"
     console.print(f"{facts['wall_seconds']:.1f} s{learned}")
@@ -94,6 +100,14 @@ def _by_group(restarts: Mapping[str, int]) -> dict[str, int]:
     for replica, number in restarts.items():
         group = replica.rsplit("/", 1)[0]
         groups[group] = groups.get(group, 0) + number
+    return groups
+
+
+def _longest_by_group(pauses: Mapping[str, float]) -> dict[str, float]:
+    groups: dict[str, float] = {}
+    for replica, seconds in pauses.items():
+        group = replica.rsplit("/", 1)[0]
+        groups[group] = max(groups.get(group, 0.0), round(seconds, 3))
     return groups
 
 

@@ -133,6 +133,7 @@ class ActorService:
                 self._actor.set_variables(newer.values, newer.step)
             timestep = self._environments.step(self._actor.step(timestep))
             self._count(timestep)
+            self._runtime.report_progress()
             step += 1
             if step == 1:
                 self._runtime.report_running()

@@ -11,6 +11,8 @@ from typing import Literal, Optional, Protocol
 from launchpad import context
 from launchpad.nodes import base
 
+from usage import UsageError
+
 OnFailure = Literal["stop", "restart", "ignore"]
 
 
@@ -21,12 +23,22 @@ class RestartBudget:
     Attributes:
         count: Restarts within `window_seconds`; one failure more is one too many.
         window_seconds: How long a restart counts.
-        backoff_seconds: Wait before the first of them; each further one waits twice as long.
+        backoff_seconds: Wait before the first of them; each further one waits twice as long, up to
+            `longest_backoff_seconds`.
+
+    Raises:
+        UsageError: A number is negative.
     """
 
     count: int = 3
     window_seconds: float = 60.0
     backoff_seconds: float = 0.2
+    longest_backoff_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise UsageError(f"{name} must be at least 0, got {value}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +74,14 @@ class Runtime(Protocol):
         """The directory that holds the run's files, or None where there is none."""
 
     @property
+    def checkpoint_directory(self) -> Optional[str]:
+        """The directory of the node's own checkpoints, or None where there is none."""
+
+    @property
+    def life(self) -> int:
+        """1, and 1 more for each time that the run was resumed."""
+
+    @property
     def stopping(self) -> bool:
         """Whether the node has been asked to stop."""
 
@@ -70,6 +90,22 @@ class Runtime(Protocol):
 
     def report_running(self) -> None:
         """Says that the node is constructed, serving and at work."""
+
+    def report_progress(self) -> None:
+        """Says that the node has done a piece of its work, and so waits for nothing.
+
+        A node that has once said so and then, for long, neither says it again nor waits to be
+        stopped counts as stalled.
+        """
+
+    def report_waiting(self, what: str) -> None:
+        """Says what the node waits for until it makes progress, in words for a person."""
+
+    def report_save(self, pause_seconds: float) -> None:
+        """Says that a checkpoint was saved, for which the node's work stood still so long."""
+
+    def report_warning(self, text: str) -> None:
+        """Tells the person who started the run of something that does not end it."""
 
     def request_stop(self, outcome: str, reason: str) -> None:
         """Asks for the end of the program.
@@ -100,6 +136,8 @@ class _LaunchpadRuntime:
         self._context = context.get_context()
         self._manager = worker_manager._WORKER_MANAGERS.manager
         self.run_directory = None
+        self.checkpoint_directory = None
+        self.life = 1
 
     @property
     def stopping(self) -> bool:
@@ -111,6 +149,18 @@ class _LaunchpadRuntime:
     def report_running(self) -> None:
         pass
 
+    def report_progress(self) -> None:
+        pass
+
+    def report_waiting(self, what: str) -> None:
+        pass
+
+    def report_save(self, pause_seconds: float) -> None:
+        pass
+
+    def report_warning(self, text: str) -> None:
+        print(f"WARNING: {text}")
+
     def request_stop(self, outcome: str, reason: str) -> None:
         self._context.program_stopper()
 
@@ -121,3 +171,11 @@ def runtime() -> Runtime:
     if hasattr(config, "request_stop"):
         return config  # type: ignore[no-any-return]
     return _LaunchpadRuntime()
+
+
+def runtime_if_any() -> Optional[Runtime]:
+    """Returns what `runtime` does, or None to who is no node, such as a test with a client."""
+    try:
+        return runtime()
+    except AssertionError:  # So Launchpad says that this thread is no node's.
+        return None

@@ -57,4 +57,5 @@ def coordinator_node(
         max_steps,
         solved_at,
         client_type=Coordinator,
+        traits=contract.Traits(on_failure="restart"),
     )

@@ -91,6 +91,7 @@ class EvaluatorService:
             if self._runtime.stopping:
                 return None
             timestep = self._environments.step(self._actor.step(timestep))
+            self._runtime.report_progress()
             _, ended = sums.add(timestep)
             last = timestep.step_type == dm_env.StepType.LAST
             finished = np.full(self._num_envs, np.nan)

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from agents.agent import Agent, StepResult
-from nodes import contract
+from nodes import checkpoints, contract
+from nodes.checkpoints import Schedule
 from nodes.counter import CounterClient
+from nodes.learner_checkpoints import LearnerCheckpoints
 from nodes.priorities import PriorityUpdater
 from nodes.replay import ReplayClient, ReplayHandle
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import Publisher, VariableClient
 
 _REPORT_PERIOD_SECONDS = 0.5
+_BLOCKED = 0.99
+"""Share of its time that a learner that does not step spends waiting."""
 _STALE_SECONDS = 2.0
 """A learner whose steps are slow publishes after this time, whatever its publish period."""
 
@@ -28,32 +32,46 @@ class LearnerService:
         variables: VariableClient,
         counter: CounterClient,
         seed: int,
+        schedule: Schedule = checkpoints.DEFAULT,
     ) -> None:
+        """Makes the learner, and takes up its newest checkpoint if there is one.
+
+        Args:
+            agent: Says how to learn.
+            replay: Where samples come from and priorities go.
+            variables: Where the variables go.
+            counter: Counts the learner steps.
+            seed: Seeds the variables.
+            schedule: When checkpoints are saved.
+        """
         self._runtime = contract.runtime()
         self._agent = agent
         self._replay = replay
         self._variables = variables
         self._counter = counter
         self._learner = agent.make_learner(seed)
+        self._checkpoints = LearnerCheckpoints(self._learner, self._runtime, schedule)
         self._progress = _Progress()
         self._ended = threading.Event()
         self._report_failure: Optional[Exception] = None
 
     def run(self) -> None:
         """Learns until the program stops."""
-        self._variables.publish(0, self._learner.variables())
+        step = self._checkpoints.restore()
         publisher = Publisher(self._variables)
+        publisher.offer(step, self._learner.variables)
         updater = self._replay.priority_updater()
         sampler = self._replay.sampler(self._agent.batch_size)
         reporter = threading.Thread(
             target=self._report, args=(updater,), name="reporter", daemon=True
         )
         reporter.start()
-        step = 0
+        first = True
         try:
             while not self._runtime.stopping:
                 if self._report_failure is not None:
                     raise self._report_failure
+                self._checkpoints.save_if_due(step)
                 began = time.monotonic()
                 batch = sampler.next()
                 self._progress.add_wait(time.monotonic() - began)
@@ -62,12 +80,14 @@ class LearnerService:
                 result = self._learner.step(batch.sample)
                 updater.update(batch.keys, result.priorities, batch.shards)
                 self._progress.add_step(result, self._agent.batch_size)
+                self._runtime.report_progress()
                 step += 1
                 due = step % self._agent.publish_period == 0
                 if due or publisher.idle_seconds > _STALE_SECONDS:
                     publisher.offer(step, self._learner.variables)
-                if step == 1:
+                if first:
                     self._counter.increment(**self._progress.take_counts())
+                    first = False
         finally:
             self._ended.set()
             sampler.close()
@@ -75,30 +95,20 @@ class LearnerService:
             publisher.close()
             reporter.join()
         self._counter.increment(**self._progress.take_counts())
+        self._checkpoints.save(step)
 
     def _report(self, updater: PriorityUpdater) -> None:
         """Tells the counter how the learner and its replay are doing, also while it waits."""
         try:
             while not self._ended.wait(_REPORT_PERIOD_SECONDS):
                 gauges = {**self._progress.take_gauges(), "priorities_dropped": updater.dropped}
+                info = self._replay.info()
+                if gauges["waiting_for_samples"] > _BLOCKED:
+                    self._runtime.report_waiting(f"samples: {info.describe()}")
                 self._counter.increment_soon(**self._progress.take_counts())
-                self._counter.report_soon("learner/0", {**gauges, **self._replay_gauges()})
+                self._counter.report_soon("learner/0", {**gauges, **info.gauges()})
         except Exception as error:  # It is raised where it ends the node.
             self._report_failure = error
-
-    def _replay_gauges(self) -> dict[str, float]:
-        from reverb import errors
-
-        try:
-            info = self._replay.info()
-        except errors.DeadlineExceededError as error:  # It is too busy to say; learning goes on.
-            print(f"Replay did not say what it holds: {error}")
-            return {}
-        return {
-            "replay_size": info.size,
-            "replay_max_size": info.max_size,
-            "samples_per_insert": info.sampled / max(1, info.inserted),
-        }
 
 
 class _Progress:
@@ -144,6 +154,7 @@ def learner_node(
     variables: Handle[VariableClient],
     counter: Handle[CounterClient],
     seed: int,
+    schedule: Schedule = checkpoints.DEFAULT,
 ) -> ServiceNode[LearnerService]:
     """Returns the node that learns; see `LearnerService`."""
     return ServiceNode(
@@ -153,6 +164,7 @@ def learner_node(
         deref(variables),
         deref(counter),
         seed,
+        schedule,
         client_type=LearnerService,
-        traits=contract.Traits(wants_gpu=True, endless=True),
+        traits=contract.Traits(on_failure="restart", wants_gpu=True, endless=True),
     )

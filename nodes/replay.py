@@ -11,30 +11,18 @@ import numpy as np
 from launchpad.nodes import base
 
 from agents.agent import Sample, TableSpec
-from nodes import contract, priorities
+from nodes import checkpoints, contract, priorities
+from nodes.checkpoints import Schedule
+from nodes.replay_info import ReplayInfo, ask
 from nodes.writing import ReplayWriter
 from usage import UsageError
 
+MAX_SAVED_BYTES = 2 << 30
+"""The largest shard that checkpoints hold, in bytes."""
 _WAIT_SECONDS = 0.2
+_AWAY_SECONDS = 0.5
 _LONG_WAIT_MILLISECONDS = 5000
 _SAMPLER_WORKERS = 2
-_INFO_TIMEOUT_SECONDS = 5
-
-
-class ReplayInfo(NamedTuple):
-    """What is in replay now, over all shards.
-
-    Attributes:
-        size: Items.
-        max_size: Items that fit.
-        inserted: Items inserted since the servers started.
-        sampled: Samples given out since the servers started.
-    """
-
-    size: int
-    max_size: int
-    inserted: int
-    sampled: int
 
 
 class Batch(NamedTuple):
@@ -80,21 +68,9 @@ class ReplayClient:
         return priorities.PriorityUpdater(self._clients, self.spec.name)
 
     def info(self) -> ReplayInfo:
-        """Asks every shard what it holds.
-
-        Raises:
-            reverb.errors.DeadlineExceededError: A shard did not answer in time.
-        """
-        tables = [
-            client.server_info(timeout=_INFO_TIMEOUT_SECONDS)[self.spec.name]
-            for client in self._clients
-        ]
-        return ReplayInfo(
-            size=sum(table.current_size for table in tables),
-            max_size=sum(table.max_size for table in tables),
-            inserted=sum(table.rate_limiter_info.insert_stats.completed for table in tables),
-            sampled=sum(table.rate_limiter_info.sample_stats.completed for table in tables),
-        )
+        """Asks every shard what it holds, and waits a second for each that does not answer."""
+        shards = [ask(client, self.spec.name) for client in self._clients]
+        return ReplayInfo(shards, self._addresses)
 
 
 class ReplayHandle(base.Handle[ReplayClient]):
@@ -120,7 +96,11 @@ class ReplayHandle(base.Handle[ReplayClient]):
 
 
 def replay_shards(
-    spec: TableSpec, num_shards: int, batch_size: int, num_writers: int
+    spec: TableSpec,
+    num_shards: int,
+    batch_size: int,
+    num_writers: int,
+    schedule: Schedule = checkpoints.DEFAULT,
 ) -> tuple[list[base.Node], ReplayHandle]:
     """Returns the nodes of a replay in `num_shards` servers, and the one handle to them all.
 
@@ -132,6 +112,7 @@ def replay_shards(
         num_shards: K.
         batch_size: Items that are sampled at once.
         num_writers: Actors that write; each shard needs one.
+        schedule: When checkpoints are saved.
 
     Raises:
         UsageError: There are more shards than actors to fill them or than items that must be
@@ -149,18 +130,37 @@ def replay_shards(
             f"The batch size must be a multiple of the {num_shards} replay shards, got "
             f"{batch_size}."
         )
-    shard = dataclasses.replace(
+    shard = shard_of(spec, num_shards)
+    nodes = [
+        replay_server.ReplayServerNode(shard, schedule, (number + 1) / num_shards)
+        for number in range(num_shards)
+    ]
+    handle = ReplayHandle([node._address for node in nodes], shard)
+    for node in nodes:
+        node._track_handle(handle)
+        contract.set_traits(
+            node,
+            contract.Traits(on_failure="restart", endless=True, preload=("nodes.replay_server",)),
+        )
+    return list(nodes), handle
+
+
+def shard_of(spec: TableSpec, num_shards: int) -> TableSpec:
+    """Returns the table of each of K shards that together are `spec`."""
+    return dataclasses.replace(
         spec,
         max_size=-(-spec.max_size // num_shards),
         min_size=-(-spec.min_size // num_shards),
         error_buffer=_share_of_buffer(spec, num_shards),
     )
-    nodes = [replay_server.ReplayServerNode(shard) for _ in range(num_shards)]
-    handle = ReplayHandle([node._address for node in nodes], shard)
-    for node in nodes:
-        node._track_handle(handle)
-        contract.set_traits(node, contract.Traits(endless=True, preload=("nodes.replay_server",)))
-    return list(nodes), handle
+
+
+def is_saved(shard: TableSpec) -> bool:
+    """Returns whether checkpoints hold the items of a shard, or a new server begins empty.
+
+    A shard answers nobody while it is saved, about a second for each GiB.
+    """
+    return shard.max_size * shard.bytes_per_item <= MAX_SAVED_BYTES
 
 
 def _share_of_buffer(spec: TableSpec, num_shards: int) -> Optional[float]:
@@ -272,16 +272,26 @@ class _ShardSampler:
         self._closed.set()
 
     def _run(self) -> None:
+        import tensorflow as tf
+
         try:
             while not self._closed.is_set():
-                for samples in self._dataset:
-                    part = self._complete(samples)
-                    if part is not None:
-                        self._hand_over(part)
-                    if self._closed.is_set():
-                        return
+                try:
+                    self._sample()
+                except (tf.errors.UnavailableError, tf.errors.CancelledError) as error:
+                    print(f"Sampling begins anew: {error}")
+                    self._closed.wait(_AWAY_SECONDS)
         except Exception as error:
             self._failure = error
+
+    def _sample(self) -> None:
+        """Hands over parts until there were no samples for long."""
+        for samples in self._dataset:
+            part = self._complete(samples)
+            if part is not None:
+                self._hand_over(part)
+            if self._closed.is_set():
+                return
 
     def _hand_over(self, part: Any) -> None:
         while not self._closed.is_set():

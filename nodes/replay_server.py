@@ -1,8 +1,11 @@
 """The replay server's node. Importing this module loads Reverb and TensorFlow."""
 
-import tempfile
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Optional
 
 import launchpad as lp
 import reverb
@@ -10,28 +13,68 @@ import tensorflow as tf
 
 from agents.agent import TableSpec
 from nodes import contract
+from nodes.checkpoints import Checkpoints, Schedule
+from nodes.replay import is_saved
+
+_LOOK_SECONDS = 0.2
+_CONTENT = "reverb"
+_TURN_FILE = "replay.turn"
+"""Locked by the shard whose turn it is to save."""
 
 
 class ReplayServerNode(lp.ReverbNode):
-    """A `lp.ReverbNode` that closes its server when it is asked to stop."""
+    """A `lp.ReverbNode` that saves checkpoints, and closes its server when it is asked to stop."""
 
-    def __init__(self, spec: TableSpec) -> None:
+    def __init__(self, spec: TableSpec, schedule: Schedule, phase: float) -> None:
+        """Initializes the node.
+
+        Args:
+            spec: The table.
+            schedule: When checkpoints are saved.
+            phase: When the first is due, as a part of the schedule's period.
+        """
         self._spec = spec
+        self._schedule = schedule
+        self._phase = phase
         super().__init__(self._tables)
 
     def run(self) -> None:
         """Serves until the program stops."""
         runtime = contract.runtime()
-        with tempfile.TemporaryDirectory() as unused:  # Else the server makes one that stays.
-            server = reverb.Server(
-                tables=self._priority_tables_fn(),
-                port=lp.get_port_from_address(self._address.resolve()),
-                checkpointer=reverb.checkpointers.DefaultCheckpointer(unused),
-            )
+        checkpoints = Checkpoints(runtime, self._schedule, self._phase)
+        saved = is_saved(self._spec)
+        with checkpoints.scratch() as scratch:
+            server = self._serve(checkpoints, scratch)
             try:
-                runtime.wait_for_stop()
+                while not runtime.wait_for_stop(_LOOK_SECONDS):
+                    if saved and checkpoints.due:
+                        with _turn(runtime) as ours:
+                            if ours:
+                                checkpoints.save(lambda path: _write(server, path))
+                if saved:
+                    checkpoints.save(lambda path: _write(server, path))
             finally:
                 server.stop()
+
+    def _serve(self, checkpoints: Checkpoints, scratch: str) -> Any:
+        """Returns a server with what the newest checkpoint holds, its limiter's counts included.
+
+        Args:
+            checkpoints: This shard's.
+            scratch: Where the server writes; it keeps one checkpoint there, which is moved away.
+        """
+
+        def make_server(path: Optional[str]) -> Any:
+            content = None if path is None else os.path.join(path, _CONTENT)
+            return reverb.Server(
+                tables=self._priority_tables_fn(),
+                port=lp.get_port_from_address(self._address.resolve()),
+                checkpointer=reverb.checkpointers.DefaultCheckpointer(
+                    scratch, fallback_checkpoint_path=content
+                ),
+            )
+
+        return checkpoints.restore(make_server) or make_server(None)
 
     def _tables(self) -> Sequence[Any]:
         return [make_table(self._spec)]
@@ -58,3 +101,27 @@ def make_table(spec: TableSpec) -> Any:
             for name, column in spec.item.items()
         },
     )
+
+
+def _write(server: Any, path: str) -> float:
+    """Writes what a server holds to `path`; returns for how long it answered nobody."""
+    began = time.monotonic()
+    written = server.localhost_client().checkpoint()
+    pause = time.monotonic() - began
+    os.rename(written, os.path.join(path, _CONTENT))
+    return pause
+
+
+@contextlib.contextmanager
+def _turn(runtime: contract.Runtime) -> Iterator[bool]:
+    """Tells whether it is this shard's turn to save, and keeps the others from it meanwhile."""
+    assert runtime.checkpoint_directory is not None
+    common = os.path.dirname(runtime.checkpoint_directory)
+    os.makedirs(common, exist_ok=True)
+    with open(os.path.join(common, _TURN_FILE), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

@@ -6,28 +6,39 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple, Optional
 
-import courier
 from numpy.typing import NDArray
 
 from nodes import contract
+from nodes.peer import Peer
 from nodes.service import ServiceNode
 
-_CALL_TIMEOUT_SECONDS = 10.0
+_CALL_SECONDS = 10.0
 _FIRST_POLL_SECONDS = 0.05
+_LOOK_SECONDS = 1.0
+
+Key = tuple[int, int]
+"""A version's incarnation and step."""
 
 
 class Version(NamedTuple):
     """One whole version of the variables.
 
     Attributes:
+        incarnation: Which life of the learner published them; no two lives have the same.
         step: Learner steps that had been taken.
         time: When they were published, in seconds since the epoch.
         values: The variables, in the network's own order.
     """
 
+    incarnation: int
     step: int
     time: float
     values: Sequence[NDArray[Any]]
+
+    @property
+    def key(self) -> Key:
+        """What tells this version from all others."""
+        return self.incarnation, self.step
 
 
 class VariableSource:
@@ -36,41 +47,61 @@ class VariableSource:
     def __init__(self) -> None:
         self._newest: Optional[Version] = None
 
-    def publish(self, step: int, values: Sequence[NDArray[Any]]) -> None:
+    def publish(self, incarnation: int, step: int, values: Sequence[NDArray[Any]]) -> None:
         """Replaces the newest version."""
-        self._newest = Version(step, time.time(), values)
+        self._newest = Version(incarnation, step, time.time(), values)
 
-    def newer_than(self, step: int) -> Optional[Version]:
-        """Returns the newest version if it is newer than `step`, else None."""
+    def key(self) -> Optional[Key]:
+        """Returns which version is the newest, or None before there is one."""
+        return self._newest and self._newest.key
+
+    def other_than(self, key: Optional[Key]) -> Optional[Version]:
+        """Returns the newest version unless it is the one that the caller has.
+
+        A learner that came back from a checkpoint has taken fewer steps than one that was before
+        it: what is different is newer, whatever its step.
+        """
         newest = self._newest
-        return newest if newest is not None and newest.step > step else None
+        known = None if key is None else tuple(key)  # A call makes it a list.
+        return newest if newest is not None and newest.key != known else None
 
 
 class VariableClient:
     """Publishes and fetches versions, without making the caller wait."""
 
-    def __init__(self, address: str, timeout: float = _CALL_TIMEOUT_SECONDS) -> None:
+    def __init__(self, address: str, call_seconds: float = _CALL_SECONDS) -> None:
         """Initializes the client.
 
         Args:
             address: `host:port` of the source.
-            timeout: Seconds after which a call that was not answered has failed.
+            call_seconds: How long a call waits for its answer.
         """
-        self._client = courier.Client(address, call_timeout=timeout)
-        self._pending: Optional[futures.Future[Optional[tuple[int, float, list[NDArray[Any]]]]]] = (
-            None
-        )
+        self._peer = Peer(address, "variable source", call_seconds)
+        self._pending: Optional[futures.Future[Optional[Sequence[Any]]]] = None
         self.current: Optional[Version] = None
 
-    def publish(self, step: int, values: Sequence[NDArray[Any]]) -> None:
-        """Publishes a version and waits until it is there."""
-        self._client.publish(step, list(values))
+    def publish(self, incarnation: int, step: int, values: Sequence[NDArray[Any]]) -> None:
+        """Publishes a version and waits until it is there.
+
+        Raises:
+            nodes.peer.PeerLost: The source was away for too long.
+        """
+        self._peer.call("publish", incarnation, step, list(values))
+
+    def published(self) -> Optional[Key]:
+        """Returns which version the source has, or None if it has none.
+
+        Raises:
+            nodes.peer.PeerLost: The source was away for too long.
+        """
+        key = self._peer.call("key")
+        return key and (key[0], key[1])
 
     def request(self) -> None:
         """Asks for a newer version, in the background; `poll` has the answer later."""
         if self._pending is None:
-            step = -1 if self.current is None else self.current.step
-            self._pending = self._client.futures.newer_than(step)
+            key = None if self.current is None else self.current.key
+            self._pending = self._peer.start("other_than", key)
 
     def poll(self) -> Optional[Version]:
         """Returns a version that has arrived since the last call, or None; never waits.
@@ -98,19 +129,26 @@ class VariableClient:
     def wait_for_first(self, runtime: contract.Runtime) -> Optional[Version]:
         """Returns the first version once there is one, or None if the node is to stop."""
         while not runtime.wait_for_stop(_FIRST_POLL_SECONDS):
+            runtime.report_waiting("the learner's first variables")
             self.request()
             version = self.poll()
             if version is not None:
+                runtime.report_progress()
                 return version
         return None
 
 
 class Publisher:
-    """Publishes a learner's variables from a thread of its own; only the newest waits there."""
+    """Publishes a learner's variables from a thread of its own; only the newest waits there.
+
+    A source that has lost what was published, because it was started again, gets it once more.
+    """
 
     def __init__(self, client: VariableClient) -> None:
         self._client = client
-        self._offered: Optional[tuple[int, Sequence[NDArray[Any]]]] = None
+        self._incarnation = time.time_ns()
+        self._newest: Optional[tuple[int, Sequence[NDArray[Any]]]] = None
+        self._is_new = False
         self._wake = threading.Condition()
         self._closed = False
         self._offered_at = time.monotonic()
@@ -127,7 +165,8 @@ class Publisher:
         values = copy_variables()
         self._offered_at = time.monotonic()
         with self._wake:
-            self._offered = (step, values)
+            self._newest = (step, values)
+            self._is_new = True
             self._wake.notify()
 
     def close(self) -> None:
@@ -140,14 +179,20 @@ class Publisher:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._offered is not None or self._closed)
-                offered, self._offered = self._offered, None
-            if offered is None:
+                self._wake.wait_for(lambda: self._is_new or self._closed, _LOOK_SECONDS)
+                newest, is_new, self._is_new = self._newest, self._is_new, False
+                closed = self._closed
+            if newest is not None:
+                try:
+                    self._publish(*newest, is_new)
+                except Exception as error:  # The next one may succeed.
+                    print(f"Version {newest[0]} of the variables was not published: {error}")
+            if closed:
                 return
-            try:
-                self._client.publish(*offered)
-            except Exception as error:  # Courier's errors share no base; the next one may succeed.
-                print(f"Version {offered[0]} of the variables was not published: {error}")
+
+    def _publish(self, step: int, values: Sequence[NDArray[Any]], is_new: bool) -> None:
+        if is_new or self._client.published() != (self._incarnation, step):
+            self._client.publish(self._incarnation, step, values)
 
 
 def variable_source_node() -> ServiceNode[VariableClient]:
@@ -156,5 +201,5 @@ def variable_source_node() -> ServiceNode[VariableClient]:
         VariableSource,
         client_type=VariableClient,
         make_client=VariableClient,
-        traits=contract.Traits(endless=True),
+        traits=contract.Traits(on_failure="restart", endless=True),
     )

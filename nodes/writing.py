@@ -9,10 +9,13 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, Union
 
+import tenacity
 from numpy.typing import NDArray
 
 from agents.agent import TableSpec
 from nodes import contract
+from nodes.peer import PATIENCE_SECONDS
+from nodes.replay_info import ask
 
 _MAX_UNCONFIRMED_ITEMS = 100
 """Items that a writer sends ahead of the server before it waits for it. The actors of Horgan et al.
@@ -57,15 +60,16 @@ class ReplayWriter:
             client: A `reverb.Client` of the server.
             spec: The table.
             max_steps: Newest steps that the history keeps.
-        """
-        from reverb import pybind
 
-        options = pybind.AutoTunedChunkerOptions(max_steps, 1.0)
-        self._writer = client._client.NewTrajectoryWriter(options, _SIGNATURE_MILLISECONDS)
+        Raises:
+            RuntimeError: The server was away for too long.
+        """
+        self._client = client
+        self._runtime = contract.runtime()
+        self._writer = self._open(max_steps)
         self._table = spec.name
         self._names = sorted(spec.item)  # the order in which Reverb flattens an item
         self._history = {name: Column(max_steps) for name in self._names}
-        self._runtime = contract.runtime()
         self._created = 0
 
     def append(self, step: Mapping[str, NDArray[Any]]) -> None:
@@ -104,8 +108,26 @@ class ReplayWriter:
         """Ends the stream; items that the server has not confirmed may be lost."""
         self._writer.Close()
 
+    def _open(self, max_steps: int) -> Any:
+        from reverb import pybind
+
+        options = pybind.AutoTunedChunkerOptions(max_steps, 1.0)
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(RuntimeError),
+            stop=lambda state: (
+                self._runtime.stopping or (state.seconds_since_start or 0.0) > PATIENCE_SECONDS
+            ),
+            wait=tenacity.wait_fixed(_WAIT_MILLISECONDS / 1000),
+            before_sleep=lambda _: self._tell(),
+            reraise=True,
+        )
+        return retrying(self._client._client.NewTrajectoryWriter, options, _SIGNATURE_MILLISECONDS)
+
     def _wait_for_server(self, unconfirmed: int) -> bool:
-        """Waits until few enough items are on their way, and returns whether they came to be."""
+        """Waits until few enough items are on their way, and returns whether they came to be.
+
+        A server that was started again gets those that it has not confirmed once more.
+        """
         while not self._runtime.stopping:
             try:
                 self._writer.Flush(unconfirmed, _WAIT_MILLISECONDS)
@@ -113,4 +135,11 @@ class ReplayWriter:
             except RuntimeError as error:
                 if "Timeout exceeded" not in str(error):
                     raise
+            self._tell()
         return False
+
+    def _tell(self) -> None:
+        """Tells what this writer waits for."""
+        info = ask(self._client, self._table)
+        what = "a server that does not answer" if info is None else info.describe()
+        self._runtime.report_waiting(f"replay to take items: {what}")

@@ -10,12 +10,13 @@ from typing import Optional
 import numpy as np
 
 from agents.agent import Agent
+from nodes import checkpoints
 from nodes.actor import MakeEnvironments, actor_node
 from nodes.coordinator import coordinator_node
 from nodes.counter import counter_node
 from nodes.evaluator import evaluator_node
 from nodes.learner import learner_node
-from nodes.replay import replay_shards
+from nodes.replay import MAX_SAVED_BYTES, is_saved, replay_shards, shard_of
 from nodes.variables import variable_source_node
 from programs.program import Program
 from usage import UsageError
@@ -34,6 +35,8 @@ class ReplayOptions:
         max_steps: Environment steps of all actors after which the program ends, or None.
         solved_at: Mean return of the evaluator's last 100 episodes at which it ends, or None.
         seed: Every replica's seed derives from it.
+        checkpoint_seconds: Time between checkpoints of learner, replay and counter.
+        checkpoints_kept: Newest checkpoints of each that are kept.
 
     Raises:
         UsageError: A count is not positive.
@@ -47,6 +50,8 @@ class ReplayOptions:
     max_steps: Optional[int] = None
     solved_at: Optional[float] = None
     seed: int = 0
+    checkpoint_seconds: float = checkpoints.DEFAULT.period_seconds
+    checkpoints_kept: int = checkpoints.DEFAULT.keep
 
     def __post_init__(self) -> None:
         for name in ("num_actors", "envs_per_actor", "replay_shards", "evaluator_envs"):
@@ -56,6 +61,12 @@ class ReplayOptions:
             raise UsageError(f"max_steps must be at least 1, got {self.max_steps}.")
         if self.seed < 0:
             raise UsageError(f"seed must not be negative, got {self.seed}.")
+        self.schedule  # noqa: B018 - checks its fields
+
+    @property
+    def schedule(self) -> checkpoints.Schedule:
+        """When checkpoints are saved."""
+        return checkpoints.Schedule(self.checkpoint_seconds, self.checkpoints_kept)
 
 
 def make_program(
@@ -71,18 +82,29 @@ def make_program(
     """
     program = Program(name)
     with program.group("counter"):
-        counter = program.add_node(counter_node())
+        counter = program.add_node(counter_node(options.schedule))
     with program.group("variables"):
         variables = program.add_node(variable_source_node())
     shards, replay = replay_shards(
-        agent.table, options.replay_shards, agent.batch_size, options.num_actors
+        agent.table,
+        options.replay_shards,
+        agent.batch_size,
+        options.num_actors,
+        options.schedule,
     )
     with program.group("replay"):
         for shard in shards:
             program.add_node(shard)
     with program.group("learner"):
         program.add_node(
-            learner_node(agent, replay, variables, counter, _seed(options.seed, "learner", 0))
+            learner_node(
+                agent,
+                replay,
+                variables,
+                counter,
+                _seed(options.seed, "learner", 0),
+                options.schedule,
+            )
         )
     with program.group("actor"):
         for index in range(options.num_actors):
@@ -114,6 +136,19 @@ def make_program(
     with program.group("coordinator"):
         program.add_node(coordinator_node(counter, options.max_steps, options.solved_at))
     return program
+
+
+def notices(agent: Agent, options: ReplayOptions) -> list[str]:
+    """Returns what the person who starts the program should know of it."""
+    shard = shard_of(agent.table, options.replay_shards)
+    if is_saved(shard):
+        return []
+    size = shard.max_size * shard.bytes_per_item
+    return [
+        f"Checkpoints leave out what is in replay: a shard may hold {size / 2**30:.1f} GiB, and "
+        f"{MAX_SAVED_BYTES / 2**30:g} GiB can be saved. Replay that is started again or resumed "
+        "begins empty and is filled as at the start."
+    ]
 
 
 def _seed(seed: int, group: str, index: int) -> int:

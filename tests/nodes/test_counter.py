@@ -33,16 +33,15 @@ def test_counts_add_up_and_are_written_at_the_end(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_count_never_falls() -> None:
-    counter = in_node(Counter)
     with pytest.raises(ValueError, match="never fall, but 'steps' was to change by -1"):
-        counter.increment({"steps": -1})
+        CounterClient("localhost:1").increment(steps=-1)
 
 
 def test_the_evaluators_mean_is_over_its_last_100_episodes() -> None:
     counter = in_node(Counter)
-    counter.add_evaluation([0.0] * 60, 1)
+    counter.add_evaluation("evaluator", 1, [0.0] * 60, 1)
     assert counter.snapshot()["evaluator_return_mean_100"] is None
-    counter.add_evaluation([1.0] * 60, 2)
+    counter.add_evaluation("evaluator", 2, [1.0] * 60, 2)
     snapshot = counter.snapshot()
     assert snapshot["evaluator_return_mean_100"] == 0.6
     assert snapshot["evaluator_episodes"] == 120
@@ -50,9 +49,9 @@ def test_the_evaluators_mean_is_over_its_last_100_episodes() -> None:
 
 def test_the_counts_at_the_learners_first_step_are_kept() -> None:
     counter = in_node(Counter)
-    counter.increment({"environment_steps": 50})
-    counter.increment({"learner_steps": 1})
-    counter.increment({"environment_steps": 50, "learner_steps": 1})
+    counter.add_up("actor", {"environment_steps": 50})
+    counter.add_up("learner", {"learner_steps": 1})
+    counter.add_up("actor", {"environment_steps": 100})
     since = counter.snapshot()["learning_since"]
     assert since["counts"] == {"environment_steps": 50}
 

@@ -67,7 +67,8 @@ def priorities_in(server: reverb.Server, samples: int = 300) -> set[float]:
 def test_items_arrive_with_their_priorities(servers: list[reverb.Server]) -> None:
     client = client_of(servers, table(), 1)
     write(client, 0, [1.0, 4.0])
-    assert client.info()[:3] == (2, 1000, 2)
+    info = client.info()
+    assert (info.size, info.max_size, info.inserted) == (2, 1000, 2)
     assert priorities_in(servers[0]) == {1.0, 4.0}
 
 

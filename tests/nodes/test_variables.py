@@ -26,7 +26,7 @@ def fetch(client: VariableClient) -> object:
 
 def test_a_client_gets_a_version_once(source: Handle[VariableClient]) -> None:
     learner, actor = source.dereference(), source.dereference()
-    learner.publish(3, [np.arange(4.0), np.ones((2, 2), np.float32)])
+    learner.publish(1, 3, [np.arange(4.0), np.ones((2, 2), np.float32)])
     version = wait_for(lambda: fetch(actor))
     assert version.step == 3
     np.testing.assert_array_equal(version.values[0], np.arange(4.0))
@@ -56,6 +56,6 @@ def test_the_publisher_sends_the_newest_version_at_the_latest_when_it_closes(
 
 
 def test_a_dead_source_makes_nobody_wait() -> None:
-    actor = VariableClient("localhost:1", timeout=0.2)
+    actor = VariableClient("localhost:1", call_seconds=0.2)
     actor.request()
     assert actor.poll() is None

@@ -1,0 +1,64 @@
+"""The arguments with which a run goes on: those that it was started with, and what may change."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from command.assembly import CONFIG_PREFIX
+from launchers import directory
+from usage import UsageError
+
+_MAY_CHANGE = (
+    "resume",
+    "mode",
+    "num_actors",
+    "envs_per_actor",
+    "max_steps",
+    "stop_when_solved",
+    "layout",
+    "checkpoint_seconds",
+    "checkpoints_kept",
+    "stall_timeout",
+    "network",
+    "plan",
+    "debug",
+    "help",
+)
+_NOT_KEPT = ("resume", "run_dir", "plan", "debug", "help")
+
+
+def arguments(path: str, values: flags.FlagValues, given: Sequence[str]) -> list[str]:
+    """Returns a launch's arguments that go on with the run in the directory `path`.
+
+    Args:
+        path: The run's directory.
+        values: The flags as they were given.
+        given: The arguments as they were given; they come over what the run was started with.
+
+    Raises:
+        UsageError: There is no run in `path`, or an argument changes what a run must keep.
+    """
+    started = directory.read(path, directory.CONFIG_FILE)
+    if "settings" not in started:
+        raise UsageError(f"The run in {path} never began: there is no {directory.CONFIG_FILE}.")
+    changed = [name for name in values if values[name].present and name not in _MAY_CHANGE]
+    changed += [
+        argument.lstrip("-").partition("=")[0]
+        for argument in given
+        if argument.lstrip("-").startswith(CONFIG_PREFIX)
+    ]
+    if changed:
+        raise UsageError(f"--{changed[0]} stays as the run in {path} was started with.")
+    kept = {name: value for name, value in started["settings"].items() if name not in _NOT_KEPT}
+    return [*_flags(kept), *_flags(started.get("config", {}), CONFIG_PREFIX), *given]
+
+
+def _flags(fields: Mapping[str, Any], prefix: str = "") -> list[str]:
+    return [f"--{prefix}{name}={_text(value)}" for name, value in fields.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
