@@ -127,6 +127,7 @@ class ReplayInfo:
         return {
             "replay_size": self.size,
             "replay_max_size": self.max_size,
+            "replay_inserted": self.inserted,
             "samples_per_insert": self.sampled / max(1, self.inserted),
             "replay_shards_away": len(self._shards) - len(self._known),
             "samples_blocked": sum(shard.blocks_samples for shard in self._known),
