@@ -26,6 +26,7 @@ from benchmarks import support
 
 MINUTES = flags.DEFINE_float("minutes", 10.0, "How long faults go on.", lower_bound=0.1)
 FREEZE = flags.DEFINE_bool("freeze", False, "Stop replicas for a while instead of killing them.")
+POLICY = flags.DEFINE_enum("policy", "restart", ["restart", "ignore"], "What a failure means.")
 GROUPS = ("counter", "variables", "replay", "learner", "actor", "evaluator", "coordinator")
 KILL_EVERY_SECONDS = 5.0
 FROZEN_SECONDS = 20.0
@@ -36,7 +37,7 @@ SLACK_SECONDS = 1.5
 """Age of the figures in `counts.json`, at most, on a machine whose cores are busy."""
 LAYOUT = """
 [{group}]
-on_failure = "restart"
+on_failure = "{policy}"
 restart = {{ count = 10000, window_seconds = 60.0, backoff_seconds = 0.1 }}
 """
 
@@ -48,8 +49,8 @@ class Fault:
     Attributes:
         group: The group of the replica that it hit.
         at: When it began, in seconds since the epoch.
-        learned_after: Seconds until the learner's steps went on, or None if they did not before
-            the next fault.
+        learned_after: Seconds from its end until the learner's steps went on, or None if they did
+            not before the next fault.
         reported: Whether the watchdog told of it.
         lost: Items that replay lost by it.
         allowed: Items that had come since its checkpoint.
@@ -73,10 +74,10 @@ class Soak:
         self.fallen: list[str] = []
         self.evaluations: list[float] = []
         self.counts: dict[str, int] = {}
-        self.stalls: collections.Counter[str] = collections.Counter()
         self._inserted: list[tuple[float, float]] = []
         self._random = random.Random(0)
         self._turn: list[str] = []
+        self._fault_at = 0.0
 
     def look(self) -> None:
         """Notes what the run says of itself."""
@@ -89,19 +90,22 @@ class Soak:
         if inserted is not None:
             self._inserted.append((now["time"], inserted))
         for name, replica in self.status().items():
-            if replica["stalled"] and self.faults and name.startswith(self.faults[-1].group):
+            told = replica["stalled"] or (
+                "shown no life" in (replica["error"] or "") and replica["since"] > self._fault_at
+            )
+            if told and self.faults and name.startswith(self.faults[-1].group):
                 self.faults[-1].reported = True
 
-    def watch(self, seconds: float) -> None:
-        """Looks for some time, and notes when the learner goes on after the last fault."""
+    def watch(self, seconds: float) -> Optional[float]:
+        """Looks for some time; returns after how many seconds the learner has gone on."""
         steps = self.counts.get("learner_steps", 0)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        began, learned = time.monotonic(), None
+        while (passed := time.monotonic() - began) < seconds:
             time.sleep(0.1)
             self.look()
-            fault = self.faults[-1] if self.faults else None
-            if fault and fault.learned_after is None and self.counts["learner_steps"] > steps + 20:
-                fault.learned_after = time.time() - fault.at
+            if learned is None and self.counts["learner_steps"] > steps + 20:
+                learned = passed
+        return learned
 
     def hurt(self) -> None:
         """Does the next fault and sees what comes of it."""
@@ -110,16 +114,16 @@ class Soak:
         group = self._turn.pop()
         name, process = self._victim(group)
         self.faults.append(Fault(group, time.time()))
+        self._fault_at = time.time()
         saved_at = self.status()["replay/0"]["saved_at"]
         if FREEZE.value:
             process.send_signal(signal.SIGSTOP)
             self.watch(FROZEN_SECONDS)
             if process.is_running():
                 process.send_signal(signal.SIGCONT)
-            self.watch(KILL_EVERY_SECONDS)
         else:
             process.kill()
-            self.watch(KILL_EVERY_SECONDS)
+        self.faults[-1].learned_after = self.watch(KILL_EVERY_SECONDS)
         if group == "replay" and saved_at is not None:
             self._count_lost(self.faults[-1], saved_at)
         mean = self.snapshot().get("evaluator_return_mean")
@@ -165,7 +169,7 @@ def main(_: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as home:
         directory, layout = os.path.join(home, "run"), os.path.join(home, "layout.toml")
         with open(layout, "w") as file:
-            file.write("".join(LAYOUT.format(group=group) for group in GROUPS))
+            file.write("".join(LAYOUT.format(group=group, policy=POLICY.value) for group in GROUPS))
         command = [
             sys.executable,
             "launch.py",

@@ -17,7 +17,8 @@ from absl import logging
 from launchpad import context
 
 from launchers import events as ev
-from launchers.runtime import NodeRuntime, launchpad_host
+from launchers.launchpad_state import launchpad_host
+from launchers.runtime import NodeRuntime
 
 _PR_SET_PDEATHSIG = 1
 

@@ -1,23 +1,22 @@
 """What a running node sees of its launcher: our contract, and Launchpad's worker manager.
 
-This is the one place that reaches into Launchpad 0.5.0's process-wide state. Launchpad's own
-manager serves one program a process and installs signal handlers; this one serves one node.
+Launchpad's own manager serves one program a process and installs signal handlers; this one serves
+one node.
 """
 
 import collections
 import contextlib
 import os
-import signal
 import socket
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
-from absl import flags
 from launchpad import context
 from launchpad.launch import worker_manager
 
+from launchers import launchpad_state
 from launchers.directory import CHECKPOINTS
 from launchers.events import Post
 
@@ -192,13 +191,14 @@ class NodeRuntime(worker_manager.WorkerManager):
         node = getattr(function, "__self__", None)
         if node is not None:
             node._instance = None  # Launchpad would keep what an earlier life has constructed.
-            node._launch_context.initialize(
-                launch_type, self, lambda: self.request_stop("stopped", f"{self.name} called stop")
-            )
+            node._launch_context.initialize(launch_type, self, self._stop_program)
+        helpers = context.LaunchContext()
+        helpers.initialize(launch_type, None, self._stop_program)
         probe = threading.Thread(target=self._probe, args=(ports or (),), name="probe", daemon=True)
         if not self._says_when_running:
             probe.start()
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        launchpad_state.contexts.of_helpers.append(helpers)
         try:
             function()
         except SystemExit as exit_:
@@ -207,11 +207,15 @@ class NodeRuntime(worker_manager.WorkerManager):
         except BaseException:
             return traceback.format_exc()
         finally:
+            launchpad_state.contexts.of_helpers.remove(helpers)
             self._ended.set()
             self._settled.set()
             if not self._says_when_running:
                 probe.join()
         return None
+
+    def _stop_program(self) -> None:
+        self.request_stop("stopped", f"{self.name} called stop")
 
     def _beat(self) -> None:
         """Tells now and then that the node lives, and how it is doing."""
@@ -233,49 +237,3 @@ class NodeRuntime(worker_manager.WorkerManager):
 def _call_in_thread(handler: Callable[[], None]) -> None:
     """Calls a node's stop handler, which may take as long as the node itself."""
     threading.Thread(target=handler, name="stop handler", daemon=True).start()
-
-
-class _StopHandlers:
-    """Stands where Launchpad keeps its process-wide stop handlers: gives each node its own."""
-
-    def add(self, handler: Callable[[], None]) -> None:
-        worker_manager.get_worker_manager().add_stop_handler(handler)
-
-    def remove(self, handler: Callable[[], None]) -> None:
-        worker_manager.get_worker_manager().remove_stop_handler(handler)
-
-
-class _Host:
-    """Counts who hosts nodes in this process; Launchpad's own state comes back after the last."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before: Optional[dict[int, Any]] = None
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Makes this process fit to run nodes: Launchpad finds its flags and stop handlers."""
-        if not flags.FLAGS.is_parsed():
-            flags.FLAGS.mark_as_parsed()
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._before = worker_manager._SIGNAL_HANDLERS
-                worker_manager._SIGNAL_HANDLERS = {
-                    signal.SIGTERM: set(),
-                    signal.SIGQUIT: set(),
-                    signal.SIGINT: set(),
-                    signal.SIGALRM: set(),
-                    signal.SIGUSR1: _StopHandlers(),
-                }
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0:
-                    worker_manager._SIGNAL_HANDLERS = self._before
-
-
-launchpad_host = _Host()

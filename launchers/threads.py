@@ -11,9 +11,10 @@ from typing import Optional, TextIO
 from launchpad import context
 
 from launchers import events as ev
+from launchers.launchpad_state import launchpad_host
 from launchers.plan import Plan, Replica
 from launchers.ports import ReservedPort
-from launchers.runtime import NodeRuntime, launchpad_host
+from launchers.runtime import NodeRuntime
 from launchers.starting import StartQueue
 
 _SETTLE_SECONDS = 3.0

@@ -22,7 +22,7 @@ def show(console: Console, path: str) -> None:
     status = directory.read(path, directory.STATUS_FILE)
     console.print(f"{path}: {plan.get('program', 'a run')}, {_state(path, result)}")
     if status:
-        console.print(_table(status))
+        console.print(_table(status, directory.is_running(path) or bool(result)))
     now = snapshot.read(path)
     counts = now["counts"]
     console.print(
@@ -40,20 +40,30 @@ def _state(path: str, result: Mapping[str, Any]) -> str:
         return "running"
     if result:
         return f"{result['outcome']}: {result['reason']}"
-    return "its launcher is gone"
+    return f"its launcher is gone; launch.py --resume {path} goes on with it"
 
 
-def _table(status: Mapping[str, Mapping[str, Any]]) -> Table:
+def _table(status: Mapping[str, Mapping[str, Any]], is_known: bool) -> Table:
+    """Returns a table of the replicas; where nobody writes their status any more it is unknown."""
     table = Table(box=None, pad_edge=False)
-    for column in ("replica", "state", "for", "restarts", "last failed with"):
+    for column in (
+        "replica",
+        "state",
+        "for",
+        "restarts",
+        "saved",
+        "waits for, or last failed with",
+    ):
         table.add_column(column)
     for name, replica in status.items():
         error = (replica["error"] or "").strip().splitlines()
+        saved = replica["saved_at"]
         table.add_row(
             name,
-            replica["state"],
-            f"{time.time() - replica['since']:,.0f} s",
+            replica["state"] if is_known else "gone",
+            f"{time.time() - replica['since']:,.0f} s" if is_known else "",
             str(replica["restarts"]),
-            error[-1] if error else "",
+            "" if saved is None else f"{time.time() - saved:,.0f} s ago",
+            replica["stalled"] or replica["waiting_for"] or (error[-1] if error else ""),
         )
     return table

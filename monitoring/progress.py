@@ -1,6 +1,7 @@
 """Shows how a run is doing: one refreshing table on a terminal, plain lines elsewhere."""
 
 import collections
+import dataclasses
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
@@ -10,11 +11,13 @@ from rich.live import Live
 from rich.table import Table
 
 from launchers.run import Run
+from launchers.supervisor import ReplicaStatus
 from monitoring import snapshot
 
 _TABLE_PERIOD_SECONDS = 0.5
 _LINE_PERIOD_SECONDS = 5.0
 _RATE_WINDOW_SECONDS = 5.0
+_NEW = ReplicaStatus()
 
 
 class Progress:
@@ -27,7 +30,7 @@ class Progress:
         self._period = _TABLE_PERIOD_SECONDS if self._live else _LINE_PERIOD_SECONDS
         self._history: collections.deque[Mapping[str, Any]] = collections.deque()
         self._next = 0.0
-        self._restarts: collections.Counter[str] = collections.Counter()
+        self._told: dict[str, ReplicaStatus] = {}
 
     def __enter__(self) -> "Progress":
         if self._live is not None:
@@ -35,15 +38,16 @@ class Progress:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._tell_changes()
         if self._live is not None:
             self._live.stop()
 
     def update(self) -> None:
-        """Shows the run as it is now, unless it was shown a moment ago."""
+        """Tells what has happened; shows the run as it is, unless it was shown a moment ago."""
+        self._tell_changes()
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._period
-        self._tell_restarts()
         facts = self._facts()
         if self._live is not None:
             self._live.update(_table(self._run.plan.program, facts), refresh=True)
@@ -52,12 +56,20 @@ class Progress:
                 "  ".join(f"{name} {value}" for name, value in facts if value), highlight=False
             )
 
-    def _tell_restarts(self) -> None:
+    def _tell_changes(self) -> None:
+        """Prints what has happened to replicas, a line each."""
         for name, status in self._run.status.items():
-            if status.restarts > self._restarts[name]:
-                self._restarts[name] = status.restarts
+            before = self._told.get(name, _NEW)
+            if status.restarts > before.restarts:
                 why = (status.error or "").strip().splitlines()[-1:]
                 self._console.print(f"{name} failed and was started again: {''.join(why)}")
+            if status.warnings > before.warnings:
+                self._console.print(f"{name} warns: {status.warning}")
+            if status.stalled and not before.stalled:
+                self._console.print(f"{name} {status.stalled}")
+            if before.stalled and not status.stalled and status.restarts == before.restarts:
+                self._console.print(f"{name} goes on")
+            self._told[name] = dataclasses.replace(status)
 
     def _facts(self) -> list[tuple[str, str]]:
         """Returns what there is to show, by name; an empty value is not known yet."""
@@ -81,7 +93,12 @@ class Progress:
             ("return", _number(_mean(actor.get("episode_return") for actor in actors), 3)),
             ("evaluator", _number(now["evaluator_return_mean"], 3)),
             ("weight age", _seconds(_mean(actor["version_age_seconds"] for actor in actors))),
+            ("learner waits for", self._what_the_learner_waits_for()),
         ]
+
+    def _what_the_learner_waits_for(self) -> str:
+        learner = self._run.status.get("learner/0")
+        return (learner and learner.waiting_for) or ""
 
     def _states(self) -> str:
         states = collections.Counter(status.state for status in self._run.status.values())

@@ -1,42 +1,22 @@
 """Prioritized replay: one or more servers behind one handle, and its client."""
 
 import dataclasses
-import queue
-import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Optional
 
 import launchpad as lp
-import numpy as np
 from launchpad.nodes import base
 
-from agents.agent import Sample, TableSpec
+from agents.agent import TableSpec
 from nodes import checkpoints, contract, priorities
 from nodes.checkpoints import Schedule
 from nodes.replay_info import ReplayInfo, ask
+from nodes.sampling import Sampler
 from nodes.writing import ReplayWriter
 from usage import UsageError
 
 MAX_SAVED_BYTES = 2 << 30
 """The largest shard that checkpoints hold, in bytes."""
-_WAIT_SECONDS = 0.2
-_AWAY_SECONDS = 0.5
-_LONG_WAIT_MILLISECONDS = 5000
-_SAMPLER_WORKERS = 2
-
-
-class Batch(NamedTuple):
-    """A batch of B items, with what is needed to give them new priorities.
-
-    Attributes:
-        sample: The items.
-        keys: uint64 [B], the items' keys, each known to its own shard.
-        shards: int32 [B], which shard each item is in.
-    """
-
-    sample: Sample
-    keys: Any
-    shards: Any
 
 
 class ReplayClient:
@@ -59,7 +39,7 @@ class ReplayClient:
         client = self._clients[shard % len(self._clients)]
         return ReplayWriter(client, self.spec, max_steps)
 
-    def sampler(self, batch_size: int) -> "Sampler":
+    def sampler(self, batch_size: int) -> Sampler:
         """Returns an endless source of batches; B must be a multiple of the number of shards."""
         return Sampler(self._addresses, self.spec, batch_size)
 
@@ -167,149 +147,3 @@ def _share_of_buffer(spec: TableSpec, num_shards: int) -> Optional[float]:
     if spec.samples_per_insert is None or spec.error_buffer is None:
         return None
     return max(spec.error_buffer / num_shards, 2.0 * max(1.0, spec.samples_per_insert))
-
-
-class Sampler:
-    """Prefetches batches; each shard gives an equal part of every batch."""
-
-    def __init__(self, addresses: Sequence[str], spec: TableSpec, batch_size: int) -> None:
-        """Initializes the sampler.
-
-        Args:
-            addresses: `host:port` of each shard.
-            spec: The table of each shard.
-            batch_size: B, a multiple of the number of shards.
-        """
-        per_shard = batch_size // len(addresses)
-        self._shards = [_ShardSampler(address, spec, per_shard) for address in addresses]
-        self._parts: list[Any] = [None] * len(addresses)
-
-    def next(self) -> Optional[Batch]:
-        """Returns the next batch, or None if a shard did not give its part in time."""
-        for index, shard in enumerate(self._shards):
-            if self._parts[index] is None:
-                self._parts[index] = shard.next()
-        if any(part is None for part in self._parts):
-            return None
-        parts, self._parts = self._parts, [None] * len(self._shards)
-        return _join(parts)
-
-    def close(self) -> None:
-        """Asks for no more samples; what waits for one ends by itself, within seconds."""
-        for shard in self._shards:
-            shard.close()
-
-
-def _join(parts: Sequence[Any]) -> Batch:
-    """Returns one batch out of the equal parts of all shards.
-
-    A draw takes each of K shards with probability 1 / K and then an item of it, and all shards
-    together hold N items, so that importance weights can undo both.
-    """
-    if len(parts) == 1:
-        ((info, data),) = parts
-        sample = Sample(info.probability, info.table_size, data)
-        return Batch(sample, info.key, np.zeros(len(info.key), np.int32))
-    import tensorflow as tf
-
-    info, data = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *parts)
-    size = sum(int(part.info.table_size[-1]) for part in parts)
-    sample = Sample(
-        probability=info.probability / len(parts),
-        table_size=tf.fill(tf.shape(info.key), tf.constant(size, tf.int64)),
-        data=data,
-    )
-    return Batch(sample, info.key, np.repeat(np.arange(len(parts)), len(info.key) // len(parts)))
-
-
-class _ShardSampler:
-    """Takes a shard's samples in parts of equal size, in a thread of its own.
-
-    A wait for a sample cannot be interrupted, and one that times out loses the samples that are on
-    their way, which the rate limiter has counted: so the thread waits long, and the learner does
-    not. A wait that times out gives a part in pieces, which are kept.
-    """
-
-    def __init__(self, address: str, spec: TableSpec, size: int) -> None:
-        import reverb
-        import tensorflow as tf
-
-        self._size = size
-        self._pieces: list[Any] = []
-        self._dataset = (
-            reverb.TrajectoryDataset(
-                server_address=address,
-                table=spec.name,
-                dtypes={name: tf.as_dtype(array.dtype) for name, array in spec.item.items()},
-                shapes={name: tf.TensorShape(array.shape) for name, array in spec.item.items()},
-                max_in_flight_samples_per_worker=2 * size,
-                num_workers_per_iterator=_SAMPLER_WORKERS,
-                rate_limiter_timeout_ms=_LONG_WAIT_MILLISECONDS,
-            )
-            .batch(size)
-            .prefetch(2)
-        )
-        self._parts: queue.Queue[Any] = queue.Queue(maxsize=1)
-        self._closed = threading.Event()
-        self._failure: Optional[Exception] = None
-        threading.Thread(target=self._run, name="sampler", daemon=True).start()
-
-    def next(self) -> Any:
-        """Returns samples of `size` items, or None if there were none in a short time.
-
-        Raises:
-            Exception: The shard failed to give samples.
-        """
-        try:
-            return self._parts.get(timeout=_WAIT_SECONDS)
-        except queue.Empty:
-            if self._failure is not None:
-                raise self._failure from None
-            return None
-
-    def close(self) -> None:
-        """Ends the thread as soon as it has its next sample, or none came for long."""
-        self._closed.set()
-
-    def _run(self) -> None:
-        import tensorflow as tf
-
-        try:
-            while not self._closed.is_set():
-                try:
-                    self._sample()
-                except (tf.errors.UnavailableError, tf.errors.CancelledError) as error:
-                    print(f"Sampling begins anew: {error}")
-                    self._closed.wait(_AWAY_SECONDS)
-        except Exception as error:
-            self._failure = error
-
-    def _sample(self) -> None:
-        """Hands over parts until there were no samples for long."""
-        for samples in self._dataset:
-            part = self._complete(samples)
-            if part is not None:
-                self._hand_over(part)
-            if self._closed.is_set():
-                return
-
-    def _hand_over(self, part: Any) -> None:
-        while not self._closed.is_set():
-            try:
-                return self._parts.put(part, timeout=_WAIT_SECONDS)
-            except queue.Full:
-                pass
-
-    def _complete(self, samples: Any) -> Any:
-        """Returns a part out of the pieces so far and `samples`, or None if it is not enough."""
-        import tensorflow as tf
-
-        size = self._size
-        if len(samples.info.key) == size:
-            return samples
-        self._pieces.append(samples)
-        if sum(len(piece.info.key) for piece in self._pieces) < size:
-            return None
-        joined = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *self._pieces)
-        self._pieces = [tf.nest.map_structure(lambda column: column[size:], joined)]
-        return tf.nest.map_structure(lambda column: column[:size], joined)

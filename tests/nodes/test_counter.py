@@ -4,9 +4,11 @@ import json
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from launchers.directory import RunDirectory
 from launchers.run import launch
 from nodes.coordinator import coordinator_node
 from nodes.counter import Counter, CounterClient, counter_node
@@ -69,6 +71,66 @@ def test_the_coordinator_ends_the_program(mean: float, outcome: str) -> None:
             client.increment(environment_steps=10)
         result = run.wait(20)
     assert result is not None and result.outcome == outcome
+
+
+def test_what_is_sent_twice_or_late_counts_once() -> None:
+    counter = in_node(Counter)
+    counter.add_up("actor", {"steps": 5})
+    counter.add_up("actor", {"steps": 9})
+    counter.add_up("actor", {"steps": 5})  # It was overtaken.
+    counter.add_up("another", {"steps": 5})
+    counter.add_evaluation("evaluator", 1, [1.0], 1)
+    counter.add_evaluation("evaluator", 1, [1.0], 1)
+    snapshot = counter.snapshot()
+    assert snapshot["counts"] == {"steps": 14}
+    assert snapshot["evaluator_episodes"] == 1
+
+
+def test_a_gauge_that_is_no_number_is_left_out() -> None:
+    counter = in_node(Counter)
+    counter.report("learner/0", {"loss": float("nan"), "steps": 1.0})
+    assert counter.snapshot()["gauges"] == {"learner/0": {"steps": 1.0}}
+
+
+def test_a_killed_counter_shows_no_less_than_it_has_shown(tmp_path: pathlib.Path) -> None:
+    program, handle = counted()
+    with launch(program, "local_mp", run_directory=str(tmp_path / "run")) as run:
+        run.wait_until_running(60)
+        client = handle.dereference()
+        client.increment(environment_steps=3, learner_steps=1)
+        client.add_evaluation([0.5] * 100, 7)
+        shown = client.snapshot()
+        run._supervisor._backend.kill("counter/0")
+        client.increment_soon(environment_steps=4)
+        again = client.snapshot()
+        assert run.status["counter/0"].restarts == 1
+        assert again["learning_since"] == shown["learning_since"] is not None
+        assert again["evaluator_return_mean_100"] == 0.5
+        assert again["counts"]["environment_steps"] >= 3
+        client.increment(environment_steps=0)  # What was sent to the dead is not lost.
+        assert client.snapshot()["counts"] == {"environment_steps": 7, "learner_steps": 1}
+
+
+def test_counts_go_on_in_the_next_life_of_a_run(tmp_path: pathlib.Path) -> None:
+    def live(directory: str | RunDirectory) -> dict[str, Any]:
+        program, handle = counted()
+        with launch(program, "local_mt", run_directory=directory) as run:
+            run.wait_until_running(20)
+            handle.dereference().increment(learner_steps=2)
+            snapshot = handle.dereference().snapshot()
+        assert run._directory is not None
+        run._directory._lock.close()  # as the end of its process would
+        return snapshot
+
+    first = live(str(tmp_path / "run"))
+    second = live(RunDirectory.resume(str(tmp_path / "run")))
+    assert second["counts"] == {"learner_steps": 4}
+    assert second["learning_since"]["counts"] == {"learner_steps": 2}  # Rates are this life's.
+    assert second["learning_since"]["time"] > first["learning_since"]["time"]
+    state = tmp_path / "run/checkpoints/counter-0/state.json"
+    state.write_text(state.read_text()[:-5])
+    third = live(RunDirectory.resume(str(tmp_path / "run")))
+    assert third["counts"] == {"learner_steps": 6}
 
 
 LAUNCHPAD = """
