@@ -21,6 +21,7 @@ from launchers.ports import ReservedPort
 from launchers.processes import ProcessBackend
 from launchers.supervisor import Backend, ReplicaStatus, Result, Supervisor
 from launchers.threads import ThreadBackend
+from launchers.watchdog import check_timeout
 
 STOP_SECONDS = 10.0
 """How long a program that is asked to stop may take, unless told; Launchpad's own notice."""
@@ -169,6 +170,7 @@ def launch(
         UsageError: The program, the layout and the mode do not fit, or the directory cannot be
             used. Nothing was started.
     """
+    check_timeout(stall_timeout)
     plan = make_plan(program, mode, layout)
     if not isolation.has_loopback_only():
         warnings.warn(f"{isolation.OPEN_DOOR}.", stacklevel=2)

@@ -5,10 +5,21 @@ import time
 from typing import NamedTuple, Optional
 
 from launchers.events import Alive
+from usage import UsageError
 
 CHECK_SECONDS = 0.5
+SHORTEST_SECONDS = 2.0
 _ASLEEP_SECONDS = 10.0
 """After a gap as long as this between two checks, it was the launcher that did not run."""
+
+
+def check_timeout(seconds: Optional[float]) -> None:
+    """Raises `UsageError` for a time in which a replica could not show life."""
+    if seconds is not None and seconds < SHORTEST_SECONDS:
+        raise UsageError(
+            "Replicas show life once a second: the stall timeout must be at least "
+            f"{SHORTEST_SECONDS:g} s, got {seconds:g}."
+        )
 
 
 class Stall(NamedTuple):

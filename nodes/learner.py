@@ -12,6 +12,7 @@ from nodes.counter import CounterClient
 from nodes.learner_checkpoints import LearnerCheckpoints
 from nodes.priorities import PriorityUpdater
 from nodes.replay import ReplayClient, ReplayHandle
+from nodes.sampling import Sampler
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import Publisher, VariableClient
 
@@ -63,7 +64,7 @@ class LearnerService:
         updater = self._replay.priority_updater()
         sampler = self._replay.sampler(self._agent.batch_size)
         reporter = threading.Thread(
-            target=self._report, args=(updater,), name="reporter", daemon=True
+            target=self._report, args=(updater, sampler), name="reporter", daemon=True
         )
         reporter.start()
         first = True
@@ -97,12 +98,13 @@ class LearnerService:
         self._counter.increment(**self._progress.take_counts())
         self._checkpoints.save(step)
 
-    def _report(self, updater: PriorityUpdater) -> None:
+    def _report(self, updater: PriorityUpdater, sampler: Sampler) -> None:
         """Tells the counter how the learner and its replay are doing, also while it waits."""
         try:
             while not self._ended.wait(_REPORT_PERIOD_SECONDS):
                 gauges = {**self._progress.take_gauges(), "priorities_dropped": updater.dropped}
                 info = self._replay.info()
+                sampler.renew(info)
                 if gauges["waiting_for_samples"] > _BLOCKED:
                     self._runtime.report_waiting(f"samples: {info.describe()}")
                 self._counter.increment_soon(**self._progress.take_counts())

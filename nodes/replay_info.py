@@ -94,10 +94,15 @@ def ask(client: Any, table: str) -> Optional[ShardInfo]:
 
 
 class ReplayInfo:
-    """The state of all shards; of one that did not answer it is not known."""
+    """The state of all shards.
+
+    Attributes:
+        shards: Each shard's, or None for one that did not answer.
+    """
 
     def __init__(self, shards: Sequence[Optional[ShardInfo]], addresses: Sequence[str]) -> None:
-        self._shards = list(zip(addresses, shards, strict=True))
+        self.shards = shards
+        self._addresses = addresses
         self._known = [shard for shard in shards if shard is not None]
 
     @property
@@ -123,13 +128,13 @@ class ReplayInfo:
     def gauges(self) -> dict[str, float]:
         """Returns figures by name, of the shards that answered, if any did."""
         if not self._known:
-            return {"replay_shards_away": len(self._shards)}
+            return {"replay_shards_away": len(self.shards)}
         return {
             "replay_size": self.size,
             "replay_max_size": self.max_size,
             "replay_inserted": self.inserted,
             "samples_per_insert": self.sampled / max(1, self.inserted),
-            "replay_shards_away": len(self._shards) - len(self._known),
+            "replay_shards_away": len(self.shards) - len(self._known),
             "samples_blocked": sum(shard.blocks_samples for shard in self._known),
             "inserts_blocked": sum(shard.blocks_inserts for shard in self._known),
         }
@@ -138,7 +143,7 @@ class ReplayInfo:
         """Says which shards hold somebody up and why; if none does, what the first holds."""
         told = [
             f"replay at {address} does not answer" if shard is None else shard.describe()
-            for address, shard in self._shards
+            for address, shard in zip(self._addresses, self.shards, strict=True)
             if shard is None or shard.blocks_samples or shard.blocks_inserts
         ]
         return "; ".join(told) or self._known[0].describe()

@@ -3,16 +3,19 @@
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
 from agents.agent import Sample, TableSpec
+from nodes.replay_info import ReplayInfo, ShardInfo
 
 _WAIT_SECONDS = 0.2
 _AWAY_SECONDS = 0.5
 _LONG_WAIT_MILLISECONDS = 5000
+_STUCK_SECONDS = 10.0
 _SAMPLER_WORKERS = 2
 
 
@@ -45,8 +48,10 @@ class Sampler:
             spec: The table of each shard.
             batch_size: B, a multiple of the number of shards.
         """
-        per_shard = batch_size // len(addresses)
-        self._shards = [_ShardSampler(address, spec, per_shard) for address in addresses]
+        self._spec = spec
+        self._addresses = addresses
+        self._size = batch_size // len(addresses)
+        self._shards = [_ShardSampler(address, spec, self._size) for address in addresses]
         self._parts: list[tuple[int, Any]] = []
         self._has_given: set[int] = set()
         self._late: set[int] = set()
@@ -83,6 +88,23 @@ class Sampler:
         self._late.discard(number)
         self._parts.append((number, part))
         return True
+
+    def renew(self, info: ReplayInfo) -> None:
+        """Begins anew with shards that give nothing though they say that they could.
+
+        So it is where a server in this process was started again: Reverb's sampler goes on with the
+        tables of the one before.
+
+        Args:
+            info: What the shards say.
+        """
+        for number, shard in enumerate(info.shards):
+            if shard is None or self._shards[number].is_served(shard):
+                continue
+            address = self._addresses[number]
+            print(f"Sampling from {address} begins anew.")
+            self._shards[number].close()
+            self._shards[number] = _ShardSampler(address, self._spec, self._size)
 
     def close(self) -> None:
         """Asks for no more samples; what waits for one ends by itself, within seconds."""
@@ -146,6 +168,8 @@ class _ShardSampler:
         self._parts: queue.Queue[Any] = queue.Queue(maxsize=1)
         self._closed = threading.Event()
         self._failure: Optional[Exception] = None
+        self._sampled = -1
+        self._served_at = time.monotonic()
         threading.Thread(target=self._run, name="sampler", daemon=True).start()
 
     def next(self, seconds: float) -> Any:
@@ -160,6 +184,13 @@ class _ShardSampler:
             if self._failure is not None:
                 raise self._failure from None
             return None
+
+    def is_served(self, info: ShardInfo) -> bool:
+        """Returns False if for long the shard could have given samples and gave nobody any."""
+        now = time.monotonic()
+        if info.sampled != self._sampled or info.blocks_samples or self._parts.full():
+            self._sampled, self._served_at = info.sampled, now
+        return now - self._served_at < _STUCK_SECONDS
 
     def close(self) -> None:
         """Ends the thread as soon as it has its next sample, or none came for long."""

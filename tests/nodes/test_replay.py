@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Optional
 
 import launchpad as lp
 import numpy as np
@@ -14,6 +15,7 @@ from agents.value_losses import importance_weights
 from launchers.run import launch
 from nodes.replay import ReplayClient, replay_shards
 from nodes.replay_server import make_table
+from nodes.sampling import Batch
 from tests.support import in_node, wait_for
 from usage import UsageError
 
@@ -226,3 +228,67 @@ def test_one_shard_that_gives_nothing_costs_the_others_no_samples(
     write(client, 1, [2.0] * 8)
     rows = wait_for(sampler.next).sample.data["row"]
     assert rows[:, 0].numpy().tolist() == [1.0] * 4 + [2.0] * 4
+
+
+def test_a_shard_that_is_gone_is_left_out_until_it_is_back(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 2)
+    write(client, 0, [1.0] * 6)
+    write(client, 1, [2.0] * 2)
+    sampler = client.sampler(8)
+    assert wait_for(sampler.next).shards.tolist() == [0] * 4 + [1] * 4
+    servers[1].stop()
+
+    def without_it() -> Optional[Batch]:
+        batch: Batch = wait_for(sampler.next)
+        return None if 1 in batch.shards else batch
+
+    batch = wait_for(without_it)
+    assert set(batch.sample.data["row"][:, 0].numpy()) == {1.0}
+    # All draws go to the one shard now.
+    np.testing.assert_allclose(batch.sample.probability, np.full(8, 1 / 6))
+    assert batch.sample.table_size.numpy().tolist() == [6] * 8
+    servers.append(reverb.Server([make_table(table())], port=servers[1].port))
+    write(client, 1, [3.0])
+
+    def with_it() -> bool:
+        sampler.renew(client.info())
+        return 3.0 in wait_for(sampler.next).sample.data["row"][:, 0].numpy()
+
+    wait_for(with_it, 40)
+
+
+def test_priorities_of_a_dead_shard_hold_nobody_up(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 2)
+    write(client, 0, [1.0])
+    write(client, 1, [1.0])
+    batch = wait_for(client.sampler(4).next)
+    servers[1].stop()
+    updater = client.priority_updater()
+    began = time.monotonic()
+    updater.update(batch.keys, np.full(4, 5.0, np.float32), batch.shards)
+    updater.close()
+    assert time.monotonic() - began < 3
+    assert priorities_in(servers[0]) == {5.0}
+
+
+@pytest.mark.parametrize(
+    "inserts, samples, said",
+    [
+        (2, 0, "holds 2 items and gives out samples from 3 on"),
+        (10, 19, "10 inserts x 1 - 19 samples = -9, kept between -7 and 13: samples wait"),
+        (13, 0, "13 inserts x 1 - 0 samples = 13, kept between -7 and 13: inserts wait"),
+        (5, 3, "holds 5 items and holds nobody up"),
+    ],
+    ids=["too few", "ahead", "behind", "well"],
+)
+def test_whom_a_limiter_holds_up_can_be_read(
+    inserts: int, samples: int, said: str, servers: list[reverb.Server]
+) -> None:
+    client = client_of(servers, table(min_size=3, samples_per_insert=1.0), 1)
+    reverb_client = reverb.Client(f"localhost:{servers[0].port}")
+    for _ in range(inserts):
+        reverb_client.insert([np.zeros(2, np.float32)], {"items": 1.0})
+    info = client.info()
+    described = info._known[0]._replace(sampled=samples).describe()
+    assert said in described
+    assert described.startswith(f"table 'items' holds {inserts} items")

@@ -1,0 +1,59 @@
+"""Layouts in files."""
+
+import pathlib
+
+import pytest
+
+from launchers import layout
+from launchers.layout import GroupLayout, Layout
+from nodes.contract import RestartBudget
+from usage import UsageError
+
+
+def read(directory: pathlib.Path, text: str) -> Layout:
+    file = directory / "layout.toml"
+    file.write_text(text)
+    return layout.read(str(file))
+
+
+def test_a_file_says_what_python_would(tmp_path: pathlib.Path) -> None:
+    text = """
+        [actor]
+        restart = { count = 100, window_seconds = 3600 }
+
+        [evaluator]
+        on_failure = "ignore"
+        stop_seconds = 2.5
+        gpus = 1
+    """
+    assert read(tmp_path, text) == Layout(
+        {
+            "actor": GroupLayout(restart=RestartBudget(count=100, window_seconds=3600)),
+            "evaluator": GroupLayout(gpus=1, on_failure="ignore", stop_seconds=2.5),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("[actor", "is no TOML"),
+        ("actor = 3", "[actor]: a table is wanted, got 3"),
+        ("[actor]\ngpu = 1", "[actor]: Unknown field 'gpu': did you mean gpus?"),
+        ("[actor]\ngpus = 'all'", "[actor]: gpus wants Optional[int], got 'all'"),
+        ("[actor]\ngpus = -1", "[actor]: gpus must be at least 0, got -1"),
+        ("[actor]\non_failure = 'cry'", "[actor]: on_failure wants "),
+        ("[actor]\nrestart = { counts = 1 }", "[actor.restart]: Unknown field 'counts'"),
+        ("[actor]\nrestart = { count = -1 }", "[actor.restart]: count must be at least 0"),
+        ("[actor]\nrestart = 5", "[actor]: restart wants "),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(text: str, said: str, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, text)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        layout.read(str(tmp_path / "layout.toml"))

@@ -1,0 +1,159 @@
+"""The watchdog: who lives but does nothing is told of, and treated by its policy."""
+
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import pytest
+
+from launchers.events import Alive
+from launchers.layout import GroupLayout, Layout
+from launchers.run import launch
+from launchers.watchdog import Watchdog
+from nodes import contract
+from nodes.contract import OnFailure
+from nodes.service import node
+from programs.program import Program
+from tests.support import wait_for
+
+TIMEOUT = 2.5
+
+
+class Worker:
+    """Works until it is told to do nothing, and says what it waits for if it is told that."""
+
+    def __init__(self) -> None:
+        self._runtime = contract.runtime()
+        self._waits_for = ""
+        self._works = True
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def do_nothing(self, waits_for: str) -> None:
+        self._waits_for = waits_for
+        self._works = False
+
+    def work(self) -> None:
+        self._works = True
+
+    def run(self) -> None:
+        self._runtime.report_running()
+        while not self._runtime.stopping:
+            if self._works:
+                self._runtime.report_progress()
+            elif self._waits_for:
+                self._runtime.report_waiting(self._waits_for)
+            threading.Event().wait(0.01)
+
+
+def worker() -> tuple[Program, Worker]:
+    program = Program("watched")
+    handle = program.add_node(node(Worker), label="worker")
+    return program, handle
+
+
+def layout(policy: OnFailure) -> Layout:
+    return Layout({"worker": GroupLayout(on_failure=policy)})
+
+
+@pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
+def test_one_that_waits_for_somebody_is_told_of_and_left_alone(mode: str) -> None:
+    program, handle = worker()
+    with launch(program, mode, layout("restart"), stall_timeout=TIMEOUT) as run:
+        run.wait_until_running(60)
+        client = handle.dereference()
+        client.do_nothing("Godot")
+        wait_for(lambda: run.status["worker/0"].waiting_for == "Godot")
+        wait_for(lambda: run.status["worker/0"].stalled)
+        assert run.status["worker/0"].stalled == "has waited for 2.5 s for Godot"
+        client.work()
+        wait_for(lambda: not run.status["worker/0"].stalled)
+        assert run.status["worker/0"].waiting_for is None
+        assert run.status["worker/0"].restarts == 0
+
+
+@pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
+def test_one_that_does_nothing_and_does_not_say_why_has_failed(mode: str) -> None:
+    program, handle = worker()
+    run = launch(program, mode, layout("stop"), stall_timeout=TIMEOUT)
+    run.wait_until_running(60)
+    handle.dereference().do_nothing("")
+    result = run.wait(30)
+    assert result is not None and result.outcome == "failed"
+    said = "It has made no progress for 2.5 s, and does not say why"
+    assert result.failures == {"worker/0": said}
+
+
+def test_a_frozen_process_is_started_again_where_that_is_its_policy() -> None:
+    program, handle = worker()
+    with launch(program, "local_mp", layout("restart"), stall_timeout=TIMEOUT) as run:
+        run.wait_until_running(60)
+        first = handle.dereference().process()
+        os.kill(first, signal.SIGSTOP)
+        wait_for(lambda: run.status["worker/0"].restarts == 1)
+        assert run.status["worker/0"].error == "It has shown no life for 2.5 s"
+        wait_for(lambda: run.status["worker/0"].state == "running")
+        assert handle.dereference().process() != first
+
+
+def test_a_frozen_process_is_only_told_of_where_failures_are_ignored() -> None:
+    program, handle = worker()
+    with launch(program, "local_mp", layout("ignore"), stall_timeout=TIMEOUT) as run:
+        run.wait_until_running(60)
+        process = handle.dereference().process()
+        os.kill(process, signal.SIGSTOP)
+        wait_for(lambda: run.status["worker/0"].stalled == "has shown no life for 2.5 s")
+        os.kill(process, signal.SIGCONT)
+        wait_for(lambda: not run.status["worker/0"].stalled)
+        assert handle.dereference().process() == process
+
+
+class Sleeper:
+    """Works once and then waits to be stopped, or never tells of its work."""
+
+    def __init__(self, tells: bool) -> None:
+        self._runtime = contract.runtime()
+        self._tells = tells
+
+    def run(self) -> None:
+        if self._tells:
+            self._runtime.report_progress()
+            self._runtime.wait_for_stop()
+        while not self._runtime.stopping:
+            threading.Event().wait(0.01)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_who_rests_or_never_tells_is_not_stalled(tells: bool) -> None:
+    program = Program("watched")
+    program.add_node(node(Sleeper, tells), label="sleeper")
+    with launch(program, "test_mt", stall_timeout=TIMEOUT) as run:
+        assert run.wait(5) is None
+        assert run.status["sleeper/0"].stalled is None
+
+
+def test_a_launcher_that_slept_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watchdog = Watchdog(30.0)
+    watchdog.watch("worker/0")
+    watchdog.heard(Alive("worker/0", 1, None))
+    now[0] += 1000.0
+    assert watchdog.stalls() == {}
+    for _ in range(29):
+        now[0] += 1.0
+        assert watchdog.stalls() == {}
+    now[0] += 2.0
+    assert list(watchdog.stalls()) == ["worker/0"]
+
+
+def test_stalls_and_waits_are_in_the_status_file(tmp_path: pathlib.Path) -> None:
+    program, handle = worker()
+    directory = str(tmp_path / "run")
+    with launch(program, "test_mt", layout("ignore"), directory, stall_timeout=TIMEOUT) as run:
+        run.wait_until_running(60)
+        handle.dereference().do_nothing("Godot")
+        wait_for(lambda: "has waited for 2.5 s" in (tmp_path / "run/status.json").read_text())
