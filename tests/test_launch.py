@@ -246,7 +246,9 @@ def test_a_broken_environment_ends_the_run_and_is_named(
     }
 
 
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_ends_everything_within_three_seconds(
     number: signal.Signals, status: int, tmp_path: pathlib.Path
 ) -> None:

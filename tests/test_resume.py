@@ -1,0 +1,156 @@
+"""`launch.py --resume`: runs that were killed, stopped or finished go on."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import wait_for
+from tests.test_launch import QUICK, command, launch, result_of
+
+ENDLESS = ("--run_dir=r", "--nostop_when_solved", "--checkpoint_seconds=1", *QUICK)
+
+
+def counts(run: pathlib.Path) -> dict[str, int]:
+    path = run / "counts.json"
+    content: dict[str, int] = json.loads(path.read_text())["counts"] if path.exists() else {}
+    return content
+
+
+def newest(run: pathlib.Path, replica: str) -> pathlib.Path:
+    return max((run / "checkpoints" / replica).glob("0*"))
+
+
+def saved_steps(run: pathlib.Path) -> int:
+    with np.load(newest(run, "learner-0") / "learner.npz") as arrays:
+        return int(arrays["node/steps"])
+
+
+def run_and_kill(directory: pathlib.Path) -> None:
+    """Starts a run, kills its launcher once everything was saved twice, and waits for the end."""
+    with subprocess.Popen(command(*ENDLESS), cwd=directory, stdout=subprocess.DEVNULL) as launcher:
+        saved = [directory / f"r/checkpoints/{name}-0/00000002" for name in ("learner", "replay")]
+        wait_for(lambda: all(path.exists() for path in saved), 60)
+        launcher.kill()
+    wait_for(lambda: not is_running(directory / "r"))
+
+
+def is_running(run: pathlib.Path) -> bool:
+    from launchers import directory
+
+    return directory.is_running(str(run))
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The directory of a run whose launcher was killed; only to be copied."""
+    directory = tmp_path_factory.mktemp("killed")
+    run_and_kill(directory)
+    return directory / "r"
+
+
+@pytest.fixture
+def run(killed: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    shutil.copytree(killed, tmp_path / "r")
+    return tmp_path / "r"
+
+
+def test_a_killed_run_goes_on_from_its_checkpoints(run: pathlib.Path) -> None:
+    before, saved = counts(run), saved_steps(run)
+    assert saved > 0
+    shown = launch(run.parent, "status", "r").stdout
+    assert "launcher is gone; launch.py --resume r goes on with it" in shown
+    steps = before["environment_steps"] + 3000
+    again = launch(run.parent, "--resume=r", f"--max_steps={steps}")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert ", life 2" in again.stdout and "warns" not in again.stdout
+    result = result_of(run)
+    assert result["outcome"] == "finished" and result["lives"] == 2
+    assert steps <= result["environment_steps"] < steps + 20_000
+    assert result["learner_steps"] > before["learner_steps"]
+    assert saved_steps(run) > saved
+    assert result["seconds_to_first_learner_step"] < result["wall_seconds"]
+    config = json.loads((run / "config.json").read_text())
+    assert config["config"]["batch_size"] == 32  # as it was started
+
+
+def test_a_finished_run_goes_on_twice_and_can_be_solved(tmp_path: pathlib.Path) -> None:
+    assert launch(tmp_path, *ENDLESS, "--max_steps=2000").returncode == 0
+    first = result_of(tmp_path / "r")
+    assert launch(tmp_path, "--resume=r", "--max_steps=8000").returncode == 0
+    second = result_of(tmp_path / "r")
+    assert second["environment_steps"] >= 8000 > first["environment_steps"]
+    assert launch(tmp_path, "--resume=r", "--stop_when_solved", "--max_steps=none").returncode == 0
+    third = result_of(tmp_path / "r")
+    assert (third["outcome"], third["lives"]) == ("solved", 3)
+    assert third["learner_steps"] > second["learner_steps"] > first["learner_steps"]
+
+
+def test_damaged_checkpoints_fall_back_and_are_told(run: pathlib.Path) -> None:
+    last = saved_steps(run)
+    for replica, file in (("learner-0", "learner.npz"), ("replay-0", "reverb/chunks.tfrecord")):
+        path = newest(run, replica) / file
+        path.write_bytes(path.read_bytes()[:-100])
+    steps = counts(run)["environment_steps"] + 1000
+    again = launch(run.parent, "--resume=r", f"--max_steps={steps}")
+    assert again.returncode == 0, again.stdout
+    for replica in ("learner/0", "replay/0"):
+        assert f"{replica} warns: Checkpoint" in again.stdout
+    log = (run / "logs/learner-0.log").read_text()
+    assert "was restored" in log and last
+
+
+def tree(run: pathlib.Path) -> dict[str, Any]:
+    return {
+        str(path): path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and not str(path).endswith("lock")
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--resume=nowhere"], "There is no run in nowhere"),
+        (["--resume="], "--resume must name"),
+        (["--resume=r", "--env=cartpole"], "--env stays as the run in r was started with."),
+        (["--resume=r", "--replay_shards=2"], "--replay_shards stays"),
+        (["--resume=r", "--config.n_step=1"], "--config.n_step stays"),
+        (["--resume=r", "--run_dir=other"], "--run_dir stays"),
+        (["--resume=r", "--num_actors=0"], "--num_actors must be at least 1"),
+        (["--resume=r", "--stall_timeout=0.1"], "the stall timeout must be at least 2 s"),
+        (["--resume=r", "--layout=none.toml"], "none.toml cannot be read"),
+        (["--run_dir=r"], "go on with --resume r"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_mistakes_start_and_change_nothing(
+    arguments: list[str], said: str, run: pathlib.Path
+) -> None:
+    before = tree(run)
+    again = launch(run.parent, *arguments)
+    assert (again.returncode, said in again.stderr) == (2, True), again.stdout + again.stderr
+    after = tree(run)
+    assert {name for name in before if before[name] != after.get(name)} <= {
+        str(run / "logs/launcher.log"),
+        str(run / "logs/forkserver.log"),
+    }
+
+
+def test_a_run_that_still_runs_is_not_taken_up(tmp_path: pathlib.Path) -> None:
+    with subprocess.Popen(command(*ENDLESS), cwd=tmp_path, stdout=subprocess.DEVNULL) as launcher:
+        wait_for(lambda: (tmp_path / "r/counts.json").exists(), 60)
+        again = launch(tmp_path, "--resume=r")
+        assert (again.returncode, again.stderr) == (2, "The run in r still runs: stop it first.\n")
+        assert launch(tmp_path, "stop", "r").returncode == 0
+        assert launcher.wait(20) == 0
+
+
+def test_a_run_without_a_configuration_is_refused(run: pathlib.Path) -> None:
+    (run / "config.json").unlink()
+    again = launch(run.parent, "--resume=r")
+    assert again.returncode == 2 and "never began" in again.stderr
