@@ -13,6 +13,8 @@ STATUS_FILE = "status.json"
 RESULT_FILE = "result.json"
 CONFIG_FILE = "config.json"
 LOGS = "logs"
+STATES_LOG = os.path.join(LOGS, "states.log")
+"""A line for each change of a replica's state."""
 CHECKPOINTS = "checkpoints"
 LOCK_FILE = "lock"
 """Locked as long as the run's launcher lives; says how many lives the run has had."""
@@ -141,6 +143,10 @@ class RunDirectory:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(self.path, name))
 
+    def release(self) -> None:
+        """Lets others resume the run; the end of the process does, too."""
+        self._lock.close()
+
     def abandon(self) -> None:
         """Removes what was made for a run that does not take place, and nothing else."""
         logs = os.path.join(self.path, LOGS)
@@ -161,6 +167,15 @@ class RunDirectory:
             json.dump(content, file, indent=2)
             file.write("\n")
         os.replace(f"{path}.new", path)
+
+    def append(self, name: str, line: str) -> None:
+        """Adds a line to the file `name`.
+
+        Raises:
+            OSError: The disk is full, or the like.
+        """
+        with open(self._own(name), "a") as file:
+            file.write(f"{line}\n")
 
     @property
     def stop_requested(self) -> bool:

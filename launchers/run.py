@@ -1,11 +1,13 @@
 """Launches a program, and lets whoever launched it wait for it, stop it and look at it."""
 
 import contextlib
+import datetime
 import queue
 import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import Optional, Union
 
@@ -14,7 +16,7 @@ from launchpad import context
 
 from launchers import events as ev
 from launchers import isolation
-from launchers.directory import PLAN_FILE, STATUS_FILE, RunDirectory
+from launchers.directory import PLAN_FILE, STATES_LOG, STATUS_FILE, RunDirectory
 from launchers.layout import Layout
 from launchers.plan import THREAD_MODES, Plan, make_plan
 from launchers.ports import ReservedPort
@@ -37,7 +39,11 @@ class Run:
     """A launched program."""
 
     def __init__(
-        self, plan: Plan, directory: Optional[RunDirectory], stall_timeout: Optional[float]
+        self,
+        plan: Plan,
+        directory: Optional[RunDirectory],
+        stall_timeout: Optional[float],
+        on_end: Callable[[], None],
     ) -> None:
         """Starts the program; use `launch`."""
         self.plan = plan
@@ -45,10 +51,11 @@ class Run:
         self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         self._ports = _connect(plan)
         self._supervisor = Supervisor(
-            plan, self._backend(), self._events, self._write_status, stall_timeout
+            plan, self._backend(), self._events, self._note_change, stall_timeout
         )
         self._result: Optional[Result] = None
         self._error: Optional[BaseException] = None
+        self._on_end = on_end
         self._ended = threading.Event()
         threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
 
@@ -137,14 +144,24 @@ class Run:
             for ports in self._ports.values():
                 for port in ports:
                     port.close()
+            self._on_end()
             self._ended.set()
 
-    def _write_status(self) -> None:
+    def _note_change(self, name: Optional[str]) -> None:
         if self._directory is None:
             return
-        status = {name: vars(status) for name, status in self.status.items()}
         with contextlib.suppress(OSError):  # A full disk does not end a run.
+            if name is not None:
+                self._directory.append(STATES_LOG, self._describe_state(name))
+            status = {name: vars(status) for name, status in self.status.items()}
             self._directory.write(STATUS_FILE, status)
+
+    def _describe_state(self, name: str) -> str:
+        status = self._supervisor.status[name]
+        when = datetime.datetime.fromtimestamp(status.since).isoformat(timespec="milliseconds")
+        error = (status.error or "").strip().splitlines()[-1:]
+        failed = status.state in ("failed", "restarting")
+        return f"{when} {name} {status.state}{f': {error[0]}' if failed and error else ''}"
 
 
 def launch(
@@ -161,7 +178,8 @@ def launch(
         mode: `test_mt` and `local_mt` run the nodes in threads of this process, `local_mp` in
             processes of this machine. In `test_mt` every node must pickle, too.
         layout: What each group gets.
-        run_directory: Where the run's files go. Processes get one below the system's temporary
+        run_directory: Where the run's files go: a path for a new run, or a `RunDirectory`, which
+            stays locked until it is released. Processes get one below the system's temporary
             directory unless told; threads without one print where others do, and save no
             checkpoints.
         stall_timeout: Seconds without progress after which a replica counts as stalled, or None.
@@ -176,11 +194,14 @@ def launch(
         warnings.warn(f"{isolation.OPEN_DOOR}.", stacklevel=2)
     if run_directory is None and mode not in THREAD_MODES:
         run_directory = tempfile.mkdtemp(prefix=f"launchgraph-{program.name}-")
-    directory = RunDirectory(run_directory) if isinstance(run_directory, str) else run_directory
-    if directory is not None:
-        directory.begin()
-        directory.write(PLAN_FILE, plan.describe())
-    return Run(plan, directory, stall_timeout)
+    release = contextlib.ExitStack()
+    if isinstance(run_directory, str):
+        run_directory = RunDirectory(run_directory)
+        release.callback(run_directory.release)
+    if run_directory is not None:
+        run_directory.begin()
+        run_directory.write(PLAN_FILE, plan.describe())
+    return Run(plan, run_directory, stall_timeout, release.close)
 
 
 def _connect(plan: Plan) -> dict[str, list[ReservedPort]]:

@@ -97,7 +97,7 @@ class Supervisor:
         plan: Plan,
         backend: Backend,
         events: "queue.SimpleQueue[Event]",
-        on_change: Callable[[], None],
+        on_change: Callable[[Optional[str]], None],
         stall_timeout: Optional[float] = None,
     ) -> None:
         """Initializes the supervisor.
@@ -106,7 +106,8 @@ class Supervisor:
             plan: What to run.
             backend: Runs it.
             events: Where the back end, and whoever wants the program to end, put events.
-            on_change: Called when a replica's status has changed.
+            on_change: Called when a replica's state has changed, with its name, and now and then
+                with None when something else of some replica's status has.
             stall_timeout: Seconds without progress after which a replica counts as stalled.
         """
         self._plan = plan
@@ -199,7 +200,7 @@ class Supervisor:
                 self._backend.kill(name)
         if self._changed:
             self._changed = False
-            self._on_change()
+            self._on_change(None)
 
     def _handle_end(self, event: Ended) -> None:
         name = event.replica
@@ -315,7 +316,7 @@ class Supervisor:
         status.since = time.time()
         if all(status.state in ("running", "finished") for status in self.status.values()):
             self.all_running.set()
-        self._on_change()
+        self._on_change(name)
 
     def _result(self) -> Result:
         end = self._end or StopProgram("finished", "every node has finished")

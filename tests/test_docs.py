@@ -4,8 +4,15 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from launchers.directory import RunDirectory
+from launchers.run import launch
+from nodes.service import node
+from programs.program import Program
+from tests.support import wait_for
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = (ROOT / "docs/authors.md").read_text()
@@ -44,3 +51,25 @@ def test_a_command_of_the_authors_page_runs(command: str, tmp_path: pathlib.Path
 
 def test_the_authors_page_has_all_files_and_commands() -> None:
     assert len(FILES) == 3 and len(COMMANDS) == 4
+
+
+def test_the_tally_of_the_authors_page_goes_on_in_the_next_life(tmp_path: pathlib.Path) -> None:
+    (example,) = re.findall(r"```python\n(import pathlib\n.*?class Tally:.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+
+    def live(directory: str | RunDirectory, number: int) -> None:
+        program = Program("tally")
+        program.add_node(node(names["Tally"]), label="tally")
+        with launch(program, "local_mt", run_directory=directory) as run:
+            wait_for(lambda: run.status["tally/0"].state == "running")
+            assert run.wait(0.5) is None
+        if isinstance(directory, RunDirectory):
+            directory.release()
+        (newest,) = (tmp_path / "run/checkpoints/tally-0").glob(f"{number:08}")
+        assert newest.exists()
+
+    live(str(tmp_path / "run"), 1)
+    first = int((tmp_path / "run/checkpoints/tally-0/00000001/total").read_text())
+    live(RunDirectory.resume(str(tmp_path / "run")), 2)
+    assert int((tmp_path / "run/checkpoints/tally-0/00000002/total").read_text()) > first > 0

@@ -69,6 +69,10 @@ def test_a_replica_that_fails_comes_back_as_often_as_its_budget_allows(
     result = run.wait(0)
     assert result is not None and result.outcome == "stopped"
     assert result.restarts == {"node/0": 3} and not result.failures
+    changes = [line.split(" ", 2)[2] for line in (tmp_path / "run/logs/states.log").open()]
+    failed = [f"restarting: RuntimeError: the dog ate it in life {n}\n" for n in (1, 2, 3)]
+    assert [change for change in changes if change.startswith("restarting")] == failed
+    assert changes[-1] == "stopped\n"
 
 
 @pytest.mark.parametrize("mode", ["test_mt", "local_mp"])

@@ -118,8 +118,8 @@ def test_counts_go_on_in_the_next_life_of_a_run(tmp_path: pathlib.Path) -> None:
             run.wait_until_running(20)
             handle.dereference().increment(learner_steps=2)
             snapshot = handle.dereference().snapshot()
-        assert run._directory is not None
-        run._directory._lock.close()  # as the end of its process would
+        if isinstance(directory, RunDirectory):
+            directory.release()
         return snapshot
 
     first = live(str(tmp_path / "run"))

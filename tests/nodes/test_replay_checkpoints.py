@@ -133,7 +133,6 @@ def test_the_next_life_of_a_run_goes_on_with_what_was_saved_at_the_end(
     nodes, handle = replay_shards(TABLE, 2, 2, 2, Schedule(1000.0))
     for node in nodes:
         program.add_node(node, label="replay")
-    run._directory._lock.close()  # type: ignore[union-attr] # as the end of its process would
     again = RunDirectory.resume(str(tmp_path / "run"))
     with launch(program, "local_mp", run_directory=again) as run:
         run.wait_until_running(60)
