@@ -68,10 +68,12 @@ class Saved:
 
     Attributes:
         replica: Its name.
+        taken_at: When its content was taken, in seconds since the epoch.
         pause_seconds: How long its work stood still for it.
     """
 
     replica: str
+    taken_at: float
     pause_seconds: float
 
 
@@ -102,9 +104,9 @@ class Post:
         """The node lives; see `Alive`."""
         self._put(Alive(self._replica, progress, waiting_for))
 
-    def saved(self, pause_seconds: float) -> None:
+    def saved(self, taken_at: float, pause_seconds: float) -> None:
         """The node has saved a checkpoint."""
-        self._put(Saved(self._replica, pause_seconds))
+        self._put(Saved(self._replica, taken_at, pause_seconds))
 
     def warned(self, text: str) -> None:
         """The node tells of something that does not end it."""

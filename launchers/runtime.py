@@ -108,9 +108,9 @@ class NodeRuntime(worker_manager.WorkerManager):
         """Says what the node waits for until it makes progress."""
         self._waiting_for = what
 
-    def report_save(self, pause_seconds: float) -> None:
-        """Says that a checkpoint was saved, for which the node's work stood still so long."""
-        self._post.saved(pause_seconds)
+    def report_save(self, taken_at: float, pause_seconds: float) -> None:
+        """Says that a checkpoint was saved."""
+        self._post.saved(taken_at, pause_seconds)
 
     def report_warning(self, text: str) -> None:
         """Tells the person who started the run of something that does not end it."""

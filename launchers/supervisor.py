@@ -46,7 +46,7 @@ class ReplicaStatus:
         restarts: Times that it was started again.
         waiting_for: What it says that it waits for, or None.
         stalled: What the watchdog has to say of it, or None.
-        saved_at: When its newest checkpoint was saved, in seconds since the epoch, or None.
+        saved_at: When its newest checkpoint was taken, in seconds since the epoch, or None.
         pause_seconds: How long its work stood still for that.
         longest_pause_seconds: The longest of these pauses.
         warnings: Times that it warned of something.
@@ -180,7 +180,7 @@ class Supervisor:
         longest = max(self.status[event.replica].longest_pause_seconds, event.pause_seconds)
         self._update(
             event.replica,
-            saved_at=time.time(),
+            saved_at=event.taken_at,
             pause_seconds=event.pause_seconds,
             longest_pause_seconds=longest,
         )

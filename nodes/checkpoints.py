@@ -94,6 +94,7 @@ class Checkpoints:
                 the seconds for which the node's work stood still.
         """
         self._due_at = time.monotonic() + self._schedule.period_seconds
+        taken_at = time.time()
         if self._directory is None:
             return
         unfinished = os.path.join(self._directory, _UNFINISHED)
@@ -113,7 +114,7 @@ class Checkpoints:
         for old in self._numbers()[: -self._schedule.keep]:
             shutil.rmtree(self._path(old), ignore_errors=True)
         print(f"Checkpoint {number} was saved; work stood still for {pause:.3f} s.")
-        self._runtime.report_save(pause)
+        self._runtime.report_save(taken_at, pause)
 
     def restore(self, read: Callable[[str], T]) -> Optional[T]:
         """Returns what `read` makes of the newest checkpoint that is whole, or None without one.

@@ -101,8 +101,13 @@ class Runtime(Protocol):
     def report_waiting(self, what: str) -> None:
         """Says what the node waits for until it makes progress, in words for a person."""
 
-    def report_save(self, pause_seconds: float) -> None:
-        """Says that a checkpoint was saved, for which the node's work stood still so long."""
+    def report_save(self, taken_at: float, pause_seconds: float) -> None:
+        """Says that a checkpoint was saved.
+
+        Args:
+            taken_at: When its content was taken, in seconds since the epoch.
+            pause_seconds: How long the node's work stood still for it.
+        """
 
     def report_warning(self, text: str) -> None:
         """Tells the person who started the run of something that does not end it."""
@@ -155,7 +160,7 @@ class _LaunchpadRuntime:
     def report_waiting(self, what: str) -> None:
         pass
 
-    def report_save(self, pause_seconds: float) -> None:
+    def report_save(self, taken_at: float, pause_seconds: float) -> None:
         pass
 
     def report_warning(self, text: str) -> None:

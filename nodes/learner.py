@@ -17,8 +17,6 @@ from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import Publisher, VariableClient
 
 _REPORT_PERIOD_SECONDS = 0.5
-_BLOCKED = 0.99
-"""Share of its time that a learner that does not step spends waiting."""
 _STALE_SECONDS = 2.0
 """A learner whose steps are slow publishes after this time, whatever its publish period."""
 
@@ -103,11 +101,12 @@ class LearnerService:
         try:
             while not self._ended.wait(_REPORT_PERIOD_SECONDS):
                 gauges = {**self._progress.take_gauges(), "priorities_dropped": updater.dropped}
+                counts = self._progress.take_counts()
                 info = self._replay.info()
                 sampler.renew(info)
-                if gauges["waiting_for_samples"] > _BLOCKED:
+                if gauges["waiting_for_samples"] > 0 and counts["learner_steps"] == 0:
                     self._runtime.report_waiting(f"samples: {info.describe()}")
-                self._counter.increment_soon(**self._progress.take_counts())
+                self._counter.increment_soon(**counts)
                 self._counter.report_soon("learner/0", {**gauges, **info.gauges()})
         except Exception as error:  # It is raised where it ends the node.
             self._report_failure = error

@@ -59,6 +59,8 @@ class Sampler:
     def next(self) -> Optional[Batch]:
         """Returns the next batch, or None if there were not enough samples in a short time."""
         everyone = set(range(len(self._shards)))
+        if self._late == everyone:
+            self._late.clear()  # There is nobody else to take from.
         for number in everyone - self._given():
             self._take(number, 0.0 if number in self._late else _WAIT_SECONDS)
         if everyone - self._given() <= self._late:

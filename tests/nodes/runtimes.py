@@ -28,7 +28,7 @@ class FakeLauncher:
     def report_waiting(self, what: str) -> None:
         self.waiting.append(what)
 
-    def report_save(self, pause_seconds: float) -> None:
+    def report_save(self, taken_at: float, pause_seconds: float) -> None:
         self.pauses.append(pause_seconds)
 
     def report_warning(self, text: str) -> None:
