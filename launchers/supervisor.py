@@ -16,6 +16,8 @@ ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
 
 _KILLED_SECONDS = 1.0
 """How long a killed replica may take to be gone before it is left behind."""
+_LIFELESS_SECONDS = 5.0
+"""How long a replica that is to stop may show no life."""
 
 
 class Backend(Protocol):
@@ -287,7 +289,10 @@ class Supervisor:
     def _deadline(self, name: str) -> float:
         if name in self._killed:
             return self._killed[name]
-        return min(self._asked.get(name, float("inf")), self._everything_by)
+        if name not in self._asked:
+            return self._everything_by
+        lifeless = self._watchdog.heard_at(name) + _LIFELESS_SECONDS
+        return min(self._asked[name], lifeless, self._everything_by)
 
     def _enforce_deadlines(self) -> None:
         now = time.monotonic()

@@ -68,6 +68,11 @@ class Watchdog:
         """Ends watching a replica."""
         self._watched.pop(name, None)
 
+    def heard_at(self, name: str) -> float:
+        """Returns when a replica that is watched showed life last; infinity for another."""
+        watched = self._watched.get(name)
+        return float("inf") if watched is None else watched.heard_at
+
     def heard(self, beat: Alive) -> None:
         """Takes a replica's sign of life."""
         watched = self._watched.get(beat.replica)

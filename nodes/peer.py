@@ -79,4 +79,5 @@ class Peer:
 
 
 def _is_away(error: BaseException) -> bool:
-    return isinstance(error, StatusNotOk) and getattr(error.code, "name", None) in _AWAY
+    code = getattr(error, "code", None)
+    return isinstance(error, StatusNotOk) and getattr(code, "name", None) in _AWAY

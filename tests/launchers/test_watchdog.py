@@ -157,3 +157,15 @@ def test_stalls_and_waits_are_in_the_status_file(tmp_path: pathlib.Path) -> None
         run.wait_until_running(60)
         handle.dereference().do_nothing("Godot")
         wait_for(lambda: "has waited for 2.5 s" in (tmp_path / "run/status.json").read_text())
+
+
+def test_a_frozen_process_does_not_hold_up_the_end() -> None:
+    program, handle = worker()
+    with launch(program, "local_mp", layout("ignore")) as run:
+        run.wait_until_running(60)
+        os.kill(handle.dereference().process(), signal.SIGSTOP)
+        began = time.monotonic()
+        run.stop(seconds=60.0)
+        result = run.wait(30)
+        assert result is not None and time.monotonic() - began < 8
+    assert result.forced == {"worker/0": "did not stop in time and was ended"}
