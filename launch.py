@@ -186,7 +186,7 @@ def _launch(
     assembled: "Assembly", directory: "RunDirectory", screen: "Screen", signals: Signals
 ) -> int:
     """Runs the program to its end and writes its result."""
-    from launchers import processes
+    from launchers import fork_server
     from launchers.supervisor import Result
 
     try:
@@ -200,7 +200,7 @@ def _launch(
         result = Result("stopped", signals.reason)
     finally:
         signals.noted = True
-        processes.ForkServer.clean_up()
+        fork_server.ForkServer.clean_up()
     _finish(assembled, directory, screen, result, signals.run)
     if result.outcome == "stopped" and signals.received is not None:
         return 128 + signals.received
@@ -210,7 +210,7 @@ def _launch(
 def _run_to_end(
     assembled: "Assembly", directory: "RunDirectory", screen: "Screen", signals: Signals
 ) -> "Result":
-    from launchers import processes
+    from launchers import fork_server
     from launchers.directory import CONFIG_FILE
     from launchers.run import launch
     from monitoring.progress import Progress
@@ -220,7 +220,7 @@ def _run_to_end(
     if directory.life == 1:
         directory.write(CONFIG_FILE, assembled.describe())
     if settings.mode == "local_mp" and assembled.preload:
-        processes.ForkServer.prepare(assembled.preload, directory.log("forkserver"))
+        fork_server.ForkServer.prepare(assembled.preload, directory.log("forkserver"))
     run = launch(
         assembled.draw(), settings.mode, assembled.layout(), directory, settings.stall_timeout
     )

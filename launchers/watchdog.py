@@ -9,6 +9,8 @@ from usage import UsageError
 
 CHECK_SECONDS = 0.5
 SHORTEST_SECONDS = 2.0
+_FIRST_SECONDS = 60.0
+"""How much longer the first sign of life may take: much has to be loaded before it."""
 _ASLEEP_SECONDS = 10.0
 """After a gap as long as this between two checks, it was the launcher that did not run."""
 
@@ -60,9 +62,9 @@ class Watchdog:
         self._checked_at = time.monotonic()
 
     def watch(self, name: str) -> None:
-        """Begins to watch a replica."""
-        now = time.monotonic()
-        self._watched[name] = _Watched(now, now)
+        """Begins to watch a replica, which may take some time to show life at first."""
+        first = time.monotonic() + _FIRST_SECONDS
+        self._watched[name] = _Watched(first, first)
 
     def forget(self, name: str) -> None:
         """Ends watching a replica."""

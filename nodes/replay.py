@@ -138,7 +138,7 @@ def shard_of(spec: TableSpec, num_shards: int) -> TableSpec:
 def is_saved(shard: TableSpec) -> bool:
     """Returns whether checkpoints hold the items of a shard, or a new server begins empty.
 
-    A shard answers nobody while it is saved, about a second for each GiB.
+    Saving takes about a second for each GiB, in which a shard is slower.
     """
     return shard.max_size * shard.bytes_per_item <= MAX_SAVED_BYTES
 

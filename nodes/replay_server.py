@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional
@@ -17,6 +18,9 @@ from nodes.checkpoints import Checkpoints, Schedule
 from nodes.replay import is_saved
 
 _LOOK_SECONDS = 0.2
+_PROBE_SECONDS = 0.002
+_NO_KEY = 0
+"""A key that no item has: Reverb draws keys from 64 bits, and ignores unknown ones."""
 _CONTENT = "reverb"
 _TURN_FILE = "replay.turn"
 """Locked by the shard whose turn it is to save."""
@@ -50,9 +54,9 @@ class ReplayServerNode(lp.ReverbNode):
                     if saved and checkpoints.due:
                         with _turn(runtime) as ours:
                             if ours:
-                                checkpoints.save(lambda path: _write(server, path))
+                                checkpoints.save(lambda path: _write(server, self._spec.name, path))
                 if saved:
-                    checkpoints.save(lambda path: _write(server, path))
+                    checkpoints.save(lambda path: _write(server, self._spec.name, path))
             finally:
                 server.stop()
 
@@ -103,13 +107,42 @@ def make_table(spec: TableSpec) -> Any:
     )
 
 
-def _write(server: Any, path: str) -> float:
-    """Writes what a server holds to `path`; returns for how long it answered nobody."""
-    began = time.monotonic()
-    written = server.localhost_client().checkpoint()
-    pause = time.monotonic() - began
+def _write(server: Any, table: str, path: str) -> float:
+    """Writes what a server holds to `path`; returns for how long it answered nobody at most."""
+    client = server.localhost_client()
+    with _LongestPause(client, table) as pause:
+        written = client.checkpoint()
     os.rename(written, os.path.join(path, _CONTENT))
-    return pause
+    return pause.seconds
+
+
+class _LongestPause:
+    """Calls a server all the time, to see how long a call takes at most.
+
+    Attributes:
+        seconds: The longest call's time.
+    """
+
+    def __init__(self, client: Any, table: str) -> None:
+        self.seconds = 0.0
+        self._client = client
+        self._table = table
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._call, name="pauses", daemon=True)
+
+    def __enter__(self) -> "_LongestPause":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _call(self) -> None:
+        while not self._done.wait(_PROBE_SECONDS):
+            began = time.monotonic()
+            self._client.mutate_priorities(self._table, updates={_NO_KEY: 1.0})
+            self.seconds = max(self.seconds, time.monotonic() - began)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from launchers.processes import ForkServer
+from launchers.fork_server import ForkServer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 HEAVY = (

@@ -59,7 +59,7 @@ def watched(tmp_path: pathlib.Path) -> Iterator[Watched]:
     """A run all of whose nodes are running, and that has saved checkpoints."""
     layout = tmp_path / "layout.toml"
     layout.write_text("".join(LAYOUT.format(group=group) for group in GROUPS))
-    flags = ("--run_dir=r", "--nostop_when_solved", "--checkpoint_seconds=1", "--stall_timeout=2")
+    flags = ("--run_dir=r", "--nostop_when_solved", "--checkpoint_seconds=1", "--stall_timeout=4")
     with psutil.Popen(
         command(*flags, "--layout=layout.toml", *QUICK),
         cwd=tmp_path,
@@ -96,7 +96,7 @@ def test_what_is_frozen_is_told_and_started_again(group: str, watched: Watched) 
     wait_for(lambda: status_of(watched.directory)[f"{group}/0"]["restarts"] == 1)
     watched.learns_on()
     assert not frozen.is_running()
-    told = f"{group}/0 failed and was started again: It has shown no life for 2 s\n"
+    told = f"{group}/0 failed and was started again: It has shown no life for 4 s\n"
     assert watched.launcher.stdout is not None
     assert any(line == told for line in iter(watched.launcher.stdout.readline, ""))
 
