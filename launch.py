@@ -6,7 +6,9 @@ python launch.py status DIR     shows a run from another terminal
 python launch.py stop DIR       ends it in order
 """
 
+import contextlib
 import itertools
+import json
 import os
 import signal
 import sys
@@ -118,10 +120,12 @@ def _leave_network(arguments: Sequence[str]) -> Optional[str]:
     from launchers import isolation
 
     values = flags.FlagValues()
-    flags.DEFINE_string("network", "own", "", flag_values=values)
+    flags.DEFINE_string("network", None, "", flag_values=values)
+    flags.DEFINE_string("resume", None, "", flag_values=values)
     try:
         values(["launch.py", *arguments], known_only=True)
-        if values["network"].value == "own":
+        network = values["network"].value or _network_of(values["resume"].value) or "own"
+        if network == "own":
             isolation.enclose()
     except flags.Error:
         pass  # It will be told with all others.
@@ -129,6 +133,16 @@ def _leave_network(arguments: Sequence[str]) -> Optional[str]:
         reason = error.strerror or str(error)
         return f"{isolation.OPEN_DOOR}, as they cannot have a network of their own here: {reason}."
     return None
+
+
+def _network_of(directory: Optional[str]) -> Optional[str]:
+    """Returns the network with which the run in `directory` was started, if there is one."""
+    try:
+        with open(os.path.join(directory or "", "config.json")) as file:
+            network: str = json.load(file)["settings"]["network"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # It will be told with all other mistakes.
+    return network
 
 
 def _run(
@@ -155,8 +169,6 @@ def _run(
 
 
 def _show_plan(assembled: "Assembly", screen: "Screen") -> int:
-    import json
-
     from launchers.plan import make_plan
 
     plan = make_plan(assembled.draw(), assembled.settings.mode, assembled.layout())
@@ -225,6 +237,9 @@ def _run_to_end(
         assembled.draw(), settings.mode, assembled.layout(), directory, settings.stall_timeout
     )
     signals.stop_from_now_on(run)
+    if directory.life > 1:
+        with contextlib.suppress(OSError):  # Then the next life has to be told again.
+            directory.write(CONFIG_FILE, assembled.describe())
     again = f", life {directory.life}" if directory.life > 1 else ""
     screen.console.print(f"{assembled.name}: {directory.path}{again}")
     for notice in assembled.notices():

@@ -190,6 +190,7 @@ def main(_: Sequence[str]) -> None:
                 soak.hurt()
             rate = (soak.counts["learner_steps"] - steps) / (time.monotonic() - began)
             soak.watch(CALM_SECONDS)
+            restarts = sum(replica["restarts"] for replica in soak.status().values())
             memory_after, handles_after = launcher.memory_info().rss, launcher.num_fds()
             family = launcher.children(recursive=True)
             subprocess.run(
@@ -202,6 +203,7 @@ def main(_: Sequence[str]) -> None:
             {
                 "ratio": round(rate / calm, 3),
                 "status": status,
+                "restarts_without_fault": restarts - (0 if FREEZE.value else len(soak.faults)),
                 "processes_left": len(left),
                 "shared_memory_left": len(set(os.listdir("/dev/shm")) - shared_memory),
                 "launcher_handles": [handles, handles_after],

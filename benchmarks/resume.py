@@ -24,7 +24,7 @@ TIMES = flags.DEFINE_integer("times", 20, "Runs that are killed.", lower_bound=1
 PERIOD_SECONDS = 1.0
 SLACK_SECONDS = 1.0
 """How long a checkpoint that is due may take on cores that are busy."""
-EARLIEST, LATEST = 1.0, 9.0
+EARLIEST, LATEST = 2.0, 14.0
 
 
 @dataclasses.dataclass
@@ -35,7 +35,8 @@ class Resumed:
         age: Seconds from the learner's newest checkpoint to the kill, or None where there was none.
         learned_for: Seconds that the learner had been stepping by then.
         counted: Learner steps that were counted by then.
-        restored: Learner steps with which the second life began.
+        saved: Learner steps in that checkpoint.
+        restored: Whether the second life's learner took it up.
         steps: Environment steps of both lives.
         solved: Whether the second life solved the environment.
         fallen: Whether a count fell.
@@ -44,7 +45,8 @@ class Resumed:
     age: Optional[float]
     learned_for: float
     counted: int
-    restored: int
+    saved: int
+    restored: bool
     steps: int
     solved: bool
     fallen: bool
@@ -76,11 +78,17 @@ def kill_and_resume(seconds: float, directory: str, seed: int) -> Resumed:
         age=newest and killed_at - newest[0],
         learned_for=killed_at - since["time"] if since else 0.0,
         counted=counts.get("learner_steps", 0),
-        restored=newest[1] if newest else 0,
+        saved=newest[1] if newest else 0,
+        restored="was restored." in _log(directory),
         steps=result["environment_steps"],
         solved=result["outcome"] == "solved" and result["lives"] == 2,
         fallen=any(result.get(name, count) < count for name, count in counts.items()),
     )
+
+
+def _log(directory: str) -> str:
+    with open(os.path.join(directory, "logs", "learner-0.log")) as file:
+        return file.read()
 
 
 def _newest(directory: str) -> Optional[tuple[float, int]]:
@@ -106,7 +114,7 @@ def main(_: Sequence[str]) -> None:
             print(once, flush=True)
     # One that has learned for longer than the schedule must have a checkpoint that is younger.
     due = [once for once in resumed if once.learned_for > PERIOD_SECONDS + SLACK_SECONDS]
-    ages = [once.age for once in due if once.age is not None]
+    ages = [once.age for once in due if once.age is not None and once.restored]
     steps = sorted(once.steps for once in resumed)[len(resumed) // 2]
     support.report(
         "resume",
@@ -122,7 +130,7 @@ def main(_: Sequence[str]) -> None:
             "solved": sum(once.solved for once in resumed),
             "counts_fallen": sum(once.fallen for once in resumed),
             "killed_while_learning": len(due),
-            "of_these_without_checkpoint": len(due) - len(ages),
+            "of_these_not_restored": len(due) - len(ages),
             "oldest_checkpoint_seconds": round(max(ages, default=float("nan")), 2),
             "schedule_seconds": PERIOD_SECONDS,
         },

@@ -43,11 +43,8 @@ def arguments(path: str, values: flags.FlagValues, given: Sequence[str]) -> list
     if "settings" not in started:
         raise UsageError(f"The run in {path} never began: there is no {directory.CONFIG_FILE}.")
     changed = [name for name in values if values[name].present and name not in _MAY_CHANGE]
-    changed += [
-        argument.lstrip("-").partition("=")[0]
-        for argument in given
-        if argument.lstrip("-").startswith(CONFIG_PREFIX)
-    ]
+    names = [argument.lstrip("-").partition("=")[0] for argument in given]
+    changed += [name for name in names if name.removeprefix("no").startswith(CONFIG_PREFIX)]
     if changed:
         raise UsageError(f"--{changed[0]} stays as the run in {path} was started with.")
     kept = {name: value for name, value in started["settings"].items() if name not in _NOT_KEPT}

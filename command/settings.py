@@ -78,9 +78,9 @@ class Settings:
         for name in _REPLICAS:
             if getattr(self, name) > MOST:
                 raise UsageError(f"--{name} must be at most {MOST}, got {getattr(self, name)}.")
-        for name in ("run_dir", "resume", "layout"):
+        for name, kind in (("run_dir", "directory"), ("resume", "directory"), ("layout", "file")):
             if getattr(self, name) == "":
-                raise UsageError(f"--{name} must name a file or directory, or be left out.")
+                raise UsageError(f"--{name} must name a {kind}, or be left out.")
         if self.network not in NETWORKS:
             raise usage.unknown("network", self.network, NETWORKS)
         if self.seed < 0:

@@ -121,6 +121,8 @@ class RunDirectory:
         try:
             directory._lock = open(os.path.join(directory.path, LOCK_FILE), "r+")  # noqa: SIM115
             fcntl.flock(directory._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(directory.path, _STOP_FILE))  # That was for an earlier life.
         except BlockingIOError:
             raise UsageError(f"The run in {path} still runs: stop it first.") from None
         except OSError as error:
@@ -139,9 +141,8 @@ class RunDirectory:
         json.dump({"life": self.life}, self._lock)
         self._lock.truncate()
         self._lock.flush()
-        for name in (_STOP_FILE, RESULT_FILE):
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(self.path, name))
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(self.path, RESULT_FILE))
 
     def release(self) -> None:
         """Lets others resume the run; the end of the process does, too."""

@@ -140,6 +140,8 @@ class ProcessBackend:
             process.join()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # what the node started and did not end
+        with self._lock:
+            del self._pipes[name]  # The next life has its own.
         pipe.close()
         if not told_end:
             error = _describe_exit(process.exitcode)

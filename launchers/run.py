@@ -2,7 +2,9 @@
 
 import contextlib
 import datetime
+import os
 import queue
+import shutil
 import tempfile
 import threading
 import time
@@ -16,7 +18,13 @@ from launchpad import context
 
 from launchers import events as ev
 from launchers import isolation
-from launchers.directory import PLAN_FILE, STATES_LOG, STATUS_FILE, RunDirectory
+from launchers.directory import (
+    CHECKPOINTS,
+    PLAN_FILE,
+    STATES_LOG,
+    STATUS_FILE,
+    RunDirectory,
+)
 from launchers.layout import Layout
 from launchers.plan import THREAD_MODES, Plan, make_plan
 from launchers.ports import ReservedPort
@@ -192,9 +200,11 @@ def launch(
     plan = make_plan(program, mode, layout)
     if not isolation.has_loopback_only():
         warnings.warn(f"{isolation.OPEN_DOOR}.", stacklevel=2)
+    release = contextlib.ExitStack()
     if run_directory is None and mode not in THREAD_MODES:
         run_directory = tempfile.mkdtemp(prefix=f"launchgraph-{program.name}-")
-    release = contextlib.ExitStack()
+        checkpoints = os.path.join(run_directory, CHECKPOINTS)  # Nobody will resume from there.
+        release.callback(shutil.rmtree, checkpoints, ignore_errors=True)
     if isinstance(run_directory, str):
         run_directory = RunDirectory(run_directory)
         release.callback(run_directory.release)

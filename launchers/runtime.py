@@ -104,8 +104,8 @@ class NodeRuntime(worker_manager.WorkerManager):
         self._progress += 1
         self._waiting_for = None
 
-    def report_waiting(self, what: str) -> None:
-        """Says what the node waits for until it makes progress."""
+    def report_waiting(self, what: Optional[str]) -> None:
+        """Says what the node waits for, or that it waits no longer."""
         self._waiting_for = what
 
     def report_save(self, taken_at: float, pause_seconds: float) -> None:

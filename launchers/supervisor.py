@@ -126,6 +126,7 @@ class Supervisor:
         self._watchdog = Watchdog(stall_timeout)
         self._watch_at = 0.0
         self._ended_by_watchdog: dict[str, str] = {}
+        self._ended_at: dict[str, float] = {}
         self._changed = False
         self._asked: dict[str, float] = {}
         self._killed: dict[str, float] = {}
@@ -174,6 +175,7 @@ class Supervisor:
             self._watchdog.watch(event.replica)
             self._change(event.replica, "starting")
         elif isinstance(event, Running):
+            self._watchdog.running(event.replica)
             self._change(event.replica, "running")
         elif isinstance(event, Ended):
             self._handle_end(event)
@@ -191,18 +193,29 @@ class Supervisor:
         """Tells of replicas that are stalled; one that nobody else holds up has failed by that."""
         self._watch_at = time.monotonic() + CHECK_SECONDS
         self._enforce_deadlines()
-        stalls = {} if self._end is not None else self._watchdog.stalls()
-        for name in self._alive():
+        stalls = self._watchdog.stalls()
+        for name in self._alive() if self._end is None else ():
             stall = stalls.get(name)
             self._update(name, stalled=stall and stall.reason)
-            if stall is None or stall.waits or name in self._ended_by_watchdog:
-                continue
-            if self._plan.replicas[name].traits.on_failure != "ignore":
-                self._ended_by_watchdog[name] = f"It {stall.reason}"
-                self._backend.kill(name)
+            if name in self._ended_by_watchdog:
+                self._give_up(name)
+            elif stall is not None and not stall.waits:
+                self._end_stalled(name, f"It {stall.reason}")
         if self._changed:
             self._changed = False
             self._on_change(None)
+
+    def _end_stalled(self, name: str, reason: str) -> None:
+        if self._plan.replicas[name].traits.on_failure != "ignore":
+            self._ended_by_watchdog[name] = reason
+            self._ended_at[name] = time.monotonic()
+            self._backend.kill(name)
+
+    def _give_up(self, name: str) -> None:
+        """Ends the program for a replica that was ended and does not go, such as a thread in C."""
+        if time.monotonic() > self._ended_at[name] + _KILLED_SECONDS:
+            self.status[name].error = self._failures[name] = self._ended_by_watchdog[name]
+            self._fail(name)
 
     def _handle_end(self, event: Ended) -> None:
         name = event.replica
@@ -226,8 +239,7 @@ class Supervisor:
         else:
             self._change(name, "failed")
             if traits.on_failure != "ignore":
-                self._failed = True
-                self._begin_stop(StopProgram("failed", self._describe_failure(name)))
+                self._fail(name)
 
     def _may_restart(self, name: str) -> bool:
         """Plans the next start of a replica that has failed, if its budget allows one."""
@@ -243,10 +255,11 @@ class Supervisor:
         self._restart_at[name] = now + wait
         return True
 
-    def _describe_failure(self, name: str) -> str:
+    def _fail(self, name: str) -> None:
         times = len(self._restarted[name])
         again = f" again, after {times} restarts" if times else ""
-        return f"{name} failed{again}"
+        self._failed = True
+        self._begin_stop(StopProgram("failed", f"{name} failed{again}"))
 
     def _start_again(self) -> None:
         """Starts those whose wait is over; once the program ends, they have ended with it."""

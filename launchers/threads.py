@@ -118,7 +118,7 @@ class _ThreadOutput:
     def __init__(self, run_directory: str) -> None:
         self._directory = os.path.join(run_directory, "logs")
         self._local = threading.local()
-        self._files: list[TextIO] = []
+        self._files: dict[str, TextIO] = {}
 
     def __enter__(self) -> "_ThreadOutput":
         self._before = sys.stdout, sys.stderr
@@ -128,14 +128,15 @@ class _ThreadOutput:
 
     def __exit__(self, *exc: object) -> None:
         sys.stdout, sys.stderr = self._before
-        for file in self._files:
+        for file in self._files.values():
             file.close()
 
     def begin(self, name: str) -> None:
         """Gives the calling thread the log of replica `name`."""
-        path = os.path.join(self._directory, f"{name.replace('/', '-')}.log")
-        self._local.file = open(path, "a", buffering=1)  # noqa: SIM115 - closed in __exit__
-        self._files.append(self._local.file)
+        if name not in self._files:
+            path = os.path.join(self._directory, f"{name.replace('/', '-')}.log")
+            self._files[name] = open(path, "a", buffering=1)  # noqa: SIM115 - closed in __exit__
+        self._local.file = self._files[name]
 
 
 class _Routed:

@@ -8,10 +8,10 @@ from launchers.events import Alive
 from usage import UsageError
 
 CHECK_SECONDS = 0.5
-SHORTEST_SECONDS = 2.0
+SHORTEST_SECONDS = 3.0
 _FIRST_SECONDS = 60.0
 """How much longer the first sign of life may take: much has to be loaded before it."""
-_ASLEEP_SECONDS = 10.0
+_ASLEEP_SECONDS = 2.0
 """After a gap as long as this between two checks, it was the launcher that did not run."""
 
 
@@ -47,7 +47,7 @@ class _Watched:
 class Watchdog:
     """Remembers of each replica when it last showed life and when it made progress.
 
-    A replica that never tells of its progress has only to show life.
+    A replica that tells neither of progress nor of what it waits for has only to show life.
     """
 
     def __init__(self, seconds: Optional[float]) -> None:
@@ -66,6 +66,11 @@ class Watchdog:
         first = time.monotonic() + _FIRST_SECONDS
         self._watched[name] = _Watched(first, first)
 
+    def running(self, name: str) -> None:
+        """Notes that a replica runs, from when on it shows life all the time."""
+        now = time.monotonic()
+        self._watched[name] = _Watched(now, now)
+
     def forget(self, name: str) -> None:
         """Ends watching a replica."""
         self._watched.pop(name, None)
@@ -82,7 +87,8 @@ class Watchdog:
             return
         watched.heard_at = time.monotonic()
         watched.waiting_for = beat.waiting_for
-        if beat.progress != watched.progress or not beat.progress:
+        never_tells = not beat.progress and beat.waiting_for is None
+        if beat.progress != watched.progress or never_tells:
             watched.progress = beat.progress
             watched.progress_at = watched.heard_at
 

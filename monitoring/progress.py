@@ -67,7 +67,7 @@ class Progress:
                 self._console.print(f"{name} warns: {status.warning}")
             if status.stalled and not before.stalled:
                 self._console.print(f"{name} {status.stalled}")
-            if before.stalled and not status.stalled and status.restarts == before.restarts:
+            if before.stalled and not status.stalled and status.state == "running":
                 self._console.print(f"{name} goes on")
             self._told[name] = dataclasses.replace(status)
 

@@ -127,15 +127,23 @@ class Checkpoints:
             path = self._path(number)
             try:
                 _check(path)
+            except (OSError, ValueError, AttributeError) as error:
+                self._warn(number, error)
+                os.rename(path, os.path.join(self._directory or "", f"damaged-{number:08}"))
+                continue
+            try:
                 restored = read(path)
             except Exception as error:  # Whatever reads it may stumble over it in its own way.
-                self._runtime.report_warning(
-                    f"Checkpoint {number} is left out, as it cannot be read: {error}"
-                )
+                self._warn(number, error)
                 continue
             print(f"Checkpoint {number} was restored.")
             return restored
         return None
+
+    def _warn(self, number: int, error: Exception) -> None:
+        self._runtime.report_warning(
+            f"Checkpoint {number} is left out, as it cannot be read: {error}"
+        )
 
     def _numbers(self) -> list[int]:
         """Returns the numbers of the checkpoints, oldest first."""

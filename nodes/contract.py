@@ -98,8 +98,11 @@ class Runtime(Protocol):
         stopped counts as stalled.
         """
 
-    def report_waiting(self, what: str) -> None:
-        """Says what the node waits for until it makes progress, in words for a person."""
+    def report_waiting(self, what: Optional[str]) -> None:
+        """Says what the node waits for, in words for a person, or that it waits no longer.
+
+        Progress ends a wait, too.
+        """
 
     def report_save(self, taken_at: float, pause_seconds: float) -> None:
         """Says that a checkpoint was saved.
@@ -157,7 +160,7 @@ class _LaunchpadRuntime:
     def report_progress(self) -> None:
         pass
 
-    def report_waiting(self, what: str) -> None:
+    def report_waiting(self, what: Optional[str]) -> None:
         pass
 
     def report_save(self, taken_at: float, pause_seconds: float) -> None:

@@ -1,5 +1,6 @@
 """The learner's node: samples, steps, publishes, and sends priorities back."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from nodes import checkpoints, contract
 from nodes.checkpoints import Schedule
 from nodes.counter import CounterClient
 from nodes.learner_checkpoints import LearnerCheckpoints
+from nodes.peer import PeerLost
 from nodes.priorities import PriorityUpdater
 from nodes.replay import ReplayClient, ReplayHandle
 from nodes.sampling import Sampler
@@ -17,6 +19,7 @@ from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import Publisher, VariableClient
 
 _REPORT_PERIOD_SECONDS = 0.5
+_JOIN_SECONDS = 2.0
 _STALE_SECONDS = 2.0
 """A learner whose steps are slow publishes after this time, whatever its publish period."""
 
@@ -33,7 +36,7 @@ class LearnerService:
         seed: int,
         schedule: Schedule = checkpoints.DEFAULT,
     ) -> None:
-        """Makes the learner, and takes up its newest checkpoint if there is one.
+        """Makes the learner.
 
         Args:
             agent: Says how to learn.
@@ -52,10 +55,11 @@ class LearnerService:
         self._checkpoints = LearnerCheckpoints(self._learner, self._runtime, schedule)
         self._progress = _Progress()
         self._ended = threading.Event()
+        self._lacking = "samples"
         self._report_failure: Optional[Exception] = None
 
     def run(self) -> None:
-        """Learns until the program stops."""
+        """Learns until the program stops, from the newest checkpoint on if there is one."""
         step = self._checkpoints.restore()
         publisher = Publisher(self._variables)
         publisher.offer(step, self._learner.variables)
@@ -75,6 +79,7 @@ class LearnerService:
                 batch = sampler.next()
                 self._progress.add_wait(time.monotonic() - began)
                 if batch is None:
+                    self._runtime.report_waiting(self._lacking)
                     continue
                 result = self._learner.step(batch.sample)
                 updater.update(batch.keys, result.priorities, batch.shards)
@@ -87,26 +92,25 @@ class LearnerService:
                 if first:
                     self._counter.increment(**self._progress.take_counts())
                     first = False
+            self._checkpoints.save(step)
         finally:
             self._ended.set()
             sampler.close()
             updater.close()
             publisher.close()
-            reporter.join()
-        self._counter.increment(**self._progress.take_counts())
-        self._checkpoints.save(step)
+            reporter.join(_JOIN_SECONDS)
+        with contextlib.suppress(PeerLost):  # It may have ended before us.
+            self._counter.increment(**self._progress.take_counts())
 
     def _report(self, updater: PriorityUpdater, sampler: Sampler) -> None:
         """Tells the counter how the learner and its replay are doing, also while it waits."""
         try:
             while not self._ended.wait(_REPORT_PERIOD_SECONDS):
                 gauges = {**self._progress.take_gauges(), "priorities_dropped": updater.dropped}
-                counts = self._progress.take_counts()
                 info = self._replay.info()
                 sampler.renew(info)
-                if gauges["waiting_for_samples"] > 0 and counts["learner_steps"] == 0:
-                    self._runtime.report_waiting(f"samples: {info.describe()}")
-                self._counter.increment_soon(**counts)
+                self._lacking = f"samples: {info.describe()}"
+                self._counter.increment_soon(**self._progress.take_counts())
                 self._counter.report_soon("learner/0", {**gauges, **info.gauges()})
         except Exception as error:  # It is raised where it ends the node.
             self._report_failure = error

@@ -61,7 +61,10 @@ class Peer:
             before_sleep=self._tell,
         )
         try:
-            return retrying(getattr(self._client, method), *arguments)
+            answer = retrying(getattr(self._client, method), *arguments)
+            if self._runtime is not None and retrying.statistics["attempt_number"] > 1:
+                self._runtime.report_waiting(None)
+            return answer
         except tenacity.RetryError:
             raise PeerLost(f"{self._name} does not answer {method!r}") from None
 

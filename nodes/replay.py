@@ -17,6 +17,8 @@ from usage import UsageError
 
 MAX_SAVED_BYTES = 2 << 30
 """The largest shard that checkpoints hold, in bytes."""
+_SLOW_DISK = 200e6
+"""Bytes a second that a disk is thought to take at least, where all shards save at the end."""
 
 
 class ReplayClient:
@@ -116,11 +118,19 @@ def replay_shards(
         for number in range(num_shards)
     ]
     handle = ReplayHandle([node._address for node in nodes], shard)
+    stop_seconds = contract.Traits.stop_seconds
+    if is_saved(shard):
+        stop_seconds += num_shards * shard.max_size * shard.bytes_per_item / _SLOW_DISK
     for node in nodes:
         node._track_handle(handle)
         contract.set_traits(
             node,
-            contract.Traits(on_failure="restart", endless=True, preload=("nodes.replay_server",)),
+            contract.Traits(
+                on_failure="restart",
+                endless=True,
+                stop_seconds=stop_seconds,
+                preload=("nodes.replay_server",),
+            ),
         )
     return list(nodes), handle
 

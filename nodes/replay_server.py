@@ -52,7 +52,7 @@ class ReplayServerNode(lp.ReverbNode):
             try:
                 while not runtime.wait_for_stop(_LOOK_SECONDS):
                     if saved and checkpoints.due:
-                        with _turn(runtime) as ours:
+                        with turn(runtime) as ours:
                             if ours:
                                 checkpoints.save(lambda path: _write(server, self._spec.name, path))
                 if saved:
@@ -139,14 +139,16 @@ class _LongestPause:
         self._thread.join()
 
     def _call(self) -> None:
-        while not self._done.wait(_PROBE_SECONDS):
+        done = False
+        while not done:
             began = time.monotonic()
             self._client.mutate_priorities(self._table, updates={_NO_KEY: 1.0})
             self.seconds = max(self.seconds, time.monotonic() - began)
+            done = self._done.wait(_PROBE_SECONDS)
 
 
 @contextlib.contextmanager
-def _turn(runtime: contract.Runtime) -> Iterator[bool]:
+def turn(runtime: contract.Runtime) -> Iterator[bool]:
     """Tells whether it is this shard's turn to save, and keeps the others from it meanwhile."""
     assert runtime.checkpoint_directory is not None
     common = os.path.dirname(runtime.checkpoint_directory)

@@ -15,6 +15,7 @@ from nodes.service import ServiceNode
 _CALL_SECONDS = 10.0
 _FIRST_POLL_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
+_CLOSE_SECONDS = 2.0
 
 Key = tuple[int, int]
 """A version's incarnation and step."""
@@ -133,7 +134,7 @@ class VariableClient:
             self.request()
             version = self.poll()
             if version is not None:
-                runtime.report_progress()
+                runtime.report_waiting(None)
                 return version
         return None
 
@@ -170,11 +171,11 @@ class Publisher:
             self._wake.notify()
 
     def close(self) -> None:
-        """Publishes what was offered last and ends the thread."""
+        """Publishes what was offered last, unless the source is away, and ends the thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
-        self._thread.join()
+        self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         while True:

@@ -66,8 +66,8 @@ class ReplayWriter:
         """
         self._client = client
         self._runtime = contract.runtime()
-        self._writer = self._open(max_steps)
         self._table = spec.name
+        self._writer = self._open(max_steps)
         self._names = sorted(spec.item)  # the order in which Reverb flattens an item
         self._history = {name: Column(max_steps) for name in self._names}
         self._created = 0

@@ -73,6 +73,8 @@ def test_a_killed_run_goes_on_from_its_checkpoints(run: pathlib.Path) -> None:
     assert steps <= result["environment_steps"] < steps + 20_000
     assert result["learner_steps"] > before["learner_steps"]
     assert saved_steps(run) > saved
+    for replica in ("learner-0", "replay-0"):
+        assert (run / f"logs/{replica}.log").read_text().count("was restored.") == 1
     assert result["seconds_to_first_learner_step"] < result["wall_seconds"]
     config = json.loads((run / "config.json").read_text())
     assert config["config"]["batch_size"] == 32  # as it was started
@@ -122,7 +124,7 @@ def tree(run: pathlib.Path) -> dict[str, Any]:
         (["--resume=r", "--config.n_step=1"], "--config.n_step stays"),
         (["--resume=r", "--run_dir=other"], "--run_dir stays"),
         (["--resume=r", "--num_actors=0"], "--num_actors must be at least 1"),
-        (["--resume=r", "--stall_timeout=0.1"], "the stall timeout must be at least 2 s"),
+        (["--resume=r", "--stall_timeout=0.1"], "the stall timeout must be at least 3 s"),
         (["--resume=r", "--layout=none.toml"], "none.toml cannot be read"),
         (["--run_dir=r"], "go on with --resume r"),
     ],

@@ -62,5 +62,4 @@ def test_a_program_can_be_launched_from_any_thread(mode: str, tmp_path: pathlib.
         with futures.ThreadPoolExecutor(1) as thread:
             result = thread.submit(launch_and_stop, number).result(90)
         assert result is not None and result.outcome == "stopped"
-    ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("stopper/")]
-    wait_for(lambda: not ours)
+    wait_for(lambda: not any(t.name.startswith("stopper/") for t in threading.enumerate()))

@@ -135,6 +135,47 @@ def test_who_rests_or_never_tells_is_not_stalled(tells: bool) -> None:
         assert run.status["sleeper/0"].stalled is None
 
 
+class Stuck:
+    """Works, and then sleeps in C, where a thread cannot be interrupted."""
+
+    def __init__(self) -> None:
+        self._runtime = contract.runtime()
+
+    def run(self) -> None:
+        self._runtime.report_progress()
+        time.sleep(20.0)
+
+
+def test_a_thread_that_is_stuck_and_cannot_be_ended_ends_the_program() -> None:
+    program = Program("watched")
+    program.add_node(node(Stuck), label="worker")
+    run = launch(program, "test_mt", layout("restart"), stall_timeout=TIMEOUT)
+    result = run.wait(18)
+    assert result is not None and result.outcome == "failed"
+    assert "has made no progress for 3 s" in result.failures["worker/0"]
+
+
+class Beggar:
+    """Waits from the start."""
+
+    def __init__(self) -> None:
+        self._runtime = contract.runtime()
+
+    def run(self) -> None:
+        while not self._runtime.stopping:
+            self._runtime.report_waiting("alms")
+            threading.Event().wait(0.01)
+
+
+def test_one_that_waits_from_the_start_is_told_of() -> None:
+    program = Program("watched")
+    program.add_node(node(Beggar), label="worker")
+    with launch(program, "test_mt", layout("restart"), stall_timeout=TIMEOUT) as run:
+        wait_for(lambda: run.status["worker/0"].waiting_for == "alms")
+        run._supervisor._watchdog._watched["worker/0"].progress_at -= 60.0
+        wait_for(lambda: run.status["worker/0"].stalled == "has waited for 3 s for alms")
+
+
 def test_a_launcher_that_slept_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -25,8 +25,8 @@ class FakeLauncher:
     def report_progress(self) -> None:
         self.waiting.clear()
 
-    def report_waiting(self, what: str) -> None:
-        self.waiting.append(what)
+    def report_waiting(self, what: Optional[str]) -> None:
+        self.waiting = [*self.waiting, what] if what else []
 
     def report_save(self, taken_at: float, pause_seconds: float) -> None:
         self.pauses.append(pause_seconds)

@@ -7,12 +7,19 @@ import time
 import pytest
 from courier.python.client import StatusNotOk
 
+from launchers.layout import GroupLayout, Layout
 from launchers.run import launch
 from nodes import contract
+from nodes.contract import RestartBudget
 from nodes.peer import Peer, PeerLost
-from nodes.service import ServiceNode, node
+from nodes.service import ServiceNode, deref, node
 from programs.program import Program
 from tests.support import wait_for
+
+
+class ThePeer(Peer):
+    def __init__(self, address: str) -> None:
+        super().__init__(address, "server", call_seconds=0.3)
 
 
 class Server:
@@ -68,6 +75,39 @@ def test_an_error_of_the_peer_is_raised_at_once() -> None:
         run.wait_until_running(60)
         with pytest.raises(StatusNotOk, match="no good"):
             Peer(server._address.resolve(), "server").call("fail")
+
+
+class Waiter:
+    """Calls its peer once it is told to, and then does nothing."""
+
+    def __init__(self, server: Peer) -> None:
+        self._runtime = contract.runtime()
+        self._server = server
+
+    def run(self) -> None:
+        self._runtime.report_running()
+        while not self._runtime.wait_for_stop(0.1):
+            self._server.call("process")
+
+
+def test_what_a_caller_waited_for_is_forgotten_once_it_is_answered() -> None:
+    program = Program("peer")
+    server = ServiceNode(
+        Server,
+        client_type=Peer,
+        make_client=ThePeer,
+        traits=contract.Traits(on_failure="restart"),
+    )
+    handle = program.add_node(server, label="server")
+    program.add_node(node(Waiter, deref(handle)), label="waiter")
+    budget = RestartBudget(backoff_seconds=3.0)
+    layout = Layout({"server": GroupLayout(restart=budget)})
+    with launch(program, "local_mp", layout) as run:
+        run.wait_until_running(60)
+        run._supervisor._backend.kill("server/0")
+        wait_for(lambda: run.status["waiter/0"].waiting_for)
+        wait_for(lambda: not run.status["waiter/0"].waiting_for)
+        assert run.status["server/0"].restarts == 1
 
 
 class Caller:

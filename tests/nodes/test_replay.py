@@ -1,8 +1,10 @@
 """Replay against real Reverb servers."""
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Optional
+from unittest import mock
 
 import launchpad as lp
 import numpy as np
@@ -13,9 +15,11 @@ from acme import specs
 from agents.agent import TableSpec
 from agents.value_losses import importance_weights
 from launchers.run import launch
+from nodes import contract
 from nodes.replay import ReplayClient, replay_shards
 from nodes.replay_server import make_table
 from nodes.sampling import Batch
+from tests.nodes.runtimes import FakeLauncher
 from tests.support import in_node, wait_for
 from usage import UsageError
 
@@ -255,6 +259,32 @@ def test_a_shard_that_is_gone_is_left_out_until_it_is_back(servers: list[reverb.
         return 3.0 in wait_for(sampler.next).sample.data["row"][:, 0].numpy()
 
     wait_for(with_it, 40)
+
+
+def test_a_writer_waits_for_a_server_that_is_not_there_yet(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 1)
+    port = servers[0].port
+    servers[0].stop()
+    said: list[list[str]] = []
+
+    def insert() -> None:
+        launcher = FakeLauncher(None)
+        with mock.patch.object(contract, "runtime", lambda: launcher):
+            writer = client.writer(0, 1)
+        said.append(launcher.waiting)
+        writer.append({"row": np.ones(2, np.float32)})
+        writer.create_item(1.0, {"row": writer.history["row"][-1]})
+        writer.end_episode()
+        writer.close()
+
+    thread = threading.Thread(target=insert)
+    thread.start()
+    thread.join(4)  # One attempt takes 3 s.
+    assert thread.is_alive()
+    servers.append(reverb.Server([make_table(table())], port=port))
+    thread.join(30)
+    assert said == [["replay to take items: a server that does not answer"]]
+    wait_for(lambda: client.info().size == 1)
 
 
 def test_priorities_of_a_dead_shard_hold_nobody_up(servers: list[reverb.Server]) -> None:
