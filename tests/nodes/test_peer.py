@@ -55,8 +55,7 @@ def test_a_call_to_a_frozen_peer_is_answered_once_it_goes_on() -> None:
         peer = Peer(server._address.resolve(), "server", call_seconds=0.2)
         pid = peer.call("process")
         os.kill(pid, signal.SIGSTOP)
-        answer = peer.start("process")
-        assert answer.exception(5) is not None
+        wait_for(lambda: peer.start("process").exception(5) is not None)  # It takes a moment.
         os.kill(pid, signal.SIGCONT)
         assert peer.call("process") == pid
 
