@@ -13,7 +13,7 @@ from agents.agent import Sample, TableSpec
 from nodes.replay_info import ReplayInfo, ShardInfo
 
 _WAIT_SECONDS = 0.2
-_AWAY_SECONDS = 0.5
+_AWAY_SECONDS = 0.2
 _LONG_WAIT_MILLISECONDS = 5000
 _STUCK_SECONDS = 10.0
 _SAMPLER_WORKERS = 2
@@ -207,7 +207,7 @@ class _ShardSampler:
                     self._sample()
                 except (tf.errors.UnavailableError, tf.errors.CancelledError) as error:
                     print(f"Sampling begins anew: {error}")
-                    self._closed.wait(_AWAY_SECONDS)
+                self._closed.wait(_AWAY_SECONDS)  # Where it fails at once, it would at once again.
         except Exception as error:
             self._failure = error
 

@@ -1,9 +1,11 @@
 """`launch.py --resume`: runs that were killed, stopped or finished go on."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,7 @@ def test_a_killed_run_goes_on_from_its_checkpoints(run: pathlib.Path) -> None:
     assert result["seconds_to_first_learner_step"] < result["wall_seconds"]
     config = json.loads((run / "config.json").read_text())
     assert config["config"]["batch_size"] == 32  # as it was started
+    assert config["settings"]["max_steps"] == steps  # as it was resumed
 
 
 def test_a_finished_run_goes_on_twice_and_can_be_solved(tmp_path: pathlib.Path) -> None:
@@ -104,6 +107,32 @@ def test_damaged_checkpoints_fall_back_and_are_told(run: pathlib.Path) -> None:
         assert f"{replica} warns: Checkpoint" in again.stdout
     log = (run / "logs/learner-0.log").read_text()
     assert "was restored" in log and last
+
+
+@pytest.mark.parametrize("network", ["own", "host"])
+def test_a_run_goes_on_in_the_network_in_which_it_was_started(
+    network: str, run: pathlib.Path
+) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config["settings"]["network"] = network
+    (run / "config.json").write_text(json.dumps(config))
+    ours = os.readlink("/proc/self/ns/net")
+    with subprocess.Popen(
+        command("--resume=r"), cwd=run.parent, stdout=subprocess.DEVNULL
+    ) as launcher:
+        wait_for(lambda: json.loads((run / "lock").read_text() or "{}").get("life") == 2, 60)
+        theirs = os.readlink(f"/proc/{launcher.pid}/ns/net")
+        launcher.terminate()
+        launcher.wait(20)
+    if network == "host":
+        assert theirs == ours
+    elif isolation_works():
+        assert theirs != ours
+
+
+def isolation_works() -> bool:
+    code = "from launchers import isolation; isolation.enclose()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 def tree(run: pathlib.Path) -> dict[str, Any]:

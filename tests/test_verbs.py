@@ -38,6 +38,17 @@ def launcher(tmp_path: pathlib.Path) -> Iterator[psutil.Popen]:
             process.terminate()
 
 
+def test_a_run_that_only_begins_can_be_stopped(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, LAUNCH, "--run_dir=r", *QUICK]
+    with psutil.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        wait_for(lambda: (tmp_path / "r/lock").exists(), 60)
+        assert not (tmp_path / "r/plan.json").exists()
+        stop = verb(tmp_path, "stop", "r")
+        assert stop.returncode == 0, stop.stdout
+        assert process.wait(20) == 0
+    assert json.loads((tmp_path / "r/result.json").read_text())["outcome"] == "stopped"
+
+
 def test_a_run_is_shown_and_ended_from_another_terminal(
     launcher: psutil.Popen, tmp_path: pathlib.Path
 ) -> None:
