@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -49,14 +50,18 @@ class ReplayServerNode(lp.ReverbNode):
         saved = is_saved(self._spec)
         with checkpoints.scratch() as scratch:
             server = self._serve(checkpoints, scratch)
+
+            def write(path: str) -> float:
+                return _write(server, self._spec.name, scratch, path)
+
             try:
                 while not runtime.wait_for_stop(_LOOK_SECONDS):
                     if saved and checkpoints.due:
                         with turn(runtime) as ours:
                             if ours:
-                                checkpoints.save(lambda path: _write(server, self._spec.name, path))
+                                checkpoints.save(write)
                 if saved:
-                    checkpoints.save(lambda path: _write(server, self._spec.name, path))
+                    checkpoints.save(write)
             finally:
                 server.stop()
 
@@ -107,12 +112,22 @@ def make_table(spec: TableSpec) -> Any:
     )
 
 
-def _write(server: Any, table: str, path: str) -> float:
-    """Writes what a server holds to `path`; returns for how long it answered nobody at most."""
+def _write(server: Any, table: str, scratch: str, path: str) -> float:
+    """Writes what a server holds to `path`, by way of `scratch`.
+
+    Returns:
+        Seconds for which it answered nobody, at most.
+    """
     client = server.localhost_client()
-    with _LongestPause(client, table) as pause:
-        written = client.checkpoint()
-    os.rename(written, os.path.join(path, _CONTENT))
+    try:
+        with _LongestPause(client, table) as pause:
+            written = client.checkpoint()
+        os.rename(written, os.path.join(path, _CONTENT))
+    except Exception as error:  # Of a full disk Reverb tells by an IndexError.
+        raise RuntimeError(str(error)) from error
+    finally:
+        for left in os.listdir(scratch):  # Half a checkpoint, of a full disk.
+            shutil.rmtree(os.path.join(scratch, left), ignore_errors=True)
     return pause.seconds
 
 

@@ -107,6 +107,24 @@ def test_shards_do_not_save_at_the_same_time(tmp_path: pathlib.Path) -> None:
         assert at[2] - at[0] > 0.2
 
 
+def test_a_full_disk_is_told_and_replay_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    def fail(client: reverb.Client) -> str:
+        raise IndexError("chunks.tfrecord; No space left on device")  # as Reverb does
+
+    monkeypatch.setattr(reverb.Client, "checkpoint", fail)
+    program = Program("replay")
+    nodes, handle = replay_shards(TABLE, 1, 1, 1, Schedule(0.3))
+    program.add_node(nodes[0], label="replay")
+    with launch(program, "local_mt", run_directory=str(tmp_path / "run")) as run:
+        wait_for(lambda: run.status["replay/0"].warnings)
+        said = "A checkpoint was not saved: chunks.tfrecord; No space left on device"
+        assert run.status["replay/0"].warning == said
+        assert handle.dereference().info().max_size == 1000
+        assert run.status["replay/0"].state == "running"
+
+
 def test_one_shard_saves_at_a_time(tmp_path: pathlib.Path) -> None:
     first, second = FakeLauncher(tmp_path), FakeLauncher(tmp_path)
     with turn(first) as ours:
