@@ -42,12 +42,21 @@ def arguments(path: str, values: flags.FlagValues, given: Sequence[str]) -> list
     started = directory.read(path, directory.CONFIG_FILE)
     if "settings" not in started:
         raise UsageError(f"The run in {path} never began: there is no {directory.CONFIG_FILE}.")
-    changed = [name for name in values if values[name].present and name not in _MAY_CHANGE]
+    before = started["settings"]
+    changed = [
+        name
+        for name in values
+        if values[name].present
+        and name not in _MAY_CHANGE
+        and (name not in before or values[name].value != before[name])
+    ]
     names = [argument.lstrip("-").partition("=")[0] for argument in given]
     changed += [name for name in names if name.removeprefix("no").startswith(CONFIG_PREFIX)]
     if changed:
-        raise UsageError(f"--{changed[0]} stays as the run in {path} was started with.")
-    kept = {name: value for name, value in started["settings"].items() if name not in _NOT_KEPT}
+        raise UsageError(
+            f"--{changed[0]} stays as the run in {path} was started with: leave it out."
+        )
+    kept = {name: value for name, value in before.items() if name not in _NOT_KEPT}
     return [*_flags(kept), *_flags(started.get("config", {}), CONFIG_PREFIX), *given]
 
 

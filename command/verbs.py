@@ -48,7 +48,10 @@ def _stop(path: str, console: Console) -> int:
             time.sleep(0.1)
     result = directory.read(path, directory.RESULT_FILE)
     if not result:
-        console.print(f"{path} does not run, and has no result: its launcher is gone.")
+        console.print(
+            f"{path} does not run, and has no result: its launcher is gone; "
+            f"launch.py --resume {path} goes on with it."
+        )
         return 1
     console.print(f"{path}: {result['outcome']}: {result['reason']}")
     return 0

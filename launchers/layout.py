@@ -86,12 +86,21 @@ def _make(cls: type[T], path: str, name: str, fields: Any) -> T:
         try:
             typeguard.check_type(value, hints[field])
         except typeguard.TypeCheckError:
-            wanted = str(hints[field]).replace("typing.", "")
-            raise UsageError(f"{where}: {field} wants {wanted}, got {value!r}.") from None
+            raise UsageError(
+                f"{where}: {field} wants {_wanted(hints[field])}, got {value!r}."
+            ) from None
     try:
         return cls(**fields)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
+
+
+def _wanted(hint: Any) -> str:
+    """Says in words what a field's type admits in a file."""
+    (kind,) = [part for part in typing.get_args(hint) if part is not type(None)] or [hint]
+    if typing.get_origin(kind) is typing.Literal:
+        return f"one of {', '.join(typing.get_args(kind))}"
+    return {int: "a whole number", float: "a number"}.get(kind, "a table")
 
 
 def visible_gpus() -> tuple[str, ...]:

@@ -25,14 +25,18 @@ def show(console: Console, path: str) -> None:
         console.print(_table(status, directory.is_running(path) or bool(result)))
     now = snapshot.read(path)
     counts = now["counts"]
-    console.print(
-        f"{counts.get('environment_steps', 0):,} environment steps, "
-        f"{counts.get('learner_steps', 0):,} learner steps on "
-        f"{counts.get('trained_samples', 0):,} samples"
-    )
+    if counts:
+        console.print(
+            f"{counts.get('environment_steps', 0):,} environment steps, "
+            f"{counts.get('learner_steps', 0):,} learner steps on "
+            f"{counts.get('trained_samples', 0):,} samples"
+        )
     mean = now["evaluator_return_mean"]
     if mean is not None:
-        console.print(f"evaluator: {mean:.3f} over {now['evaluator_episodes']:,} episodes")
+        console.print(
+            f"evaluator: {now['evaluator_episodes']:,} episodes, the newest (up to 100) returned "
+            f"{mean:.3f}"
+        )
 
 
 def _state(path: str, result: Mapping[str, Any]) -> str:

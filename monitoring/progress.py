@@ -30,6 +30,7 @@ class Progress:
         self._period = _TABLE_PERIOD_SECONDS if self._live else _LINE_PERIOD_SECONDS
         self._history: collections.deque[Mapping[str, Any]] = collections.deque()
         self._next = 0.0
+        self._began = time.time()
         self._told: dict[str, ReplicaStatus] = {}
 
     def __enter__(self) -> "Progress":
@@ -74,6 +75,8 @@ class Progress:
     def _facts(self) -> list[tuple[str, str]]:
         """Returns what there is to show, by name; an empty value is not known yet."""
         now = snapshot.read(self._run.directory)
+        if (now["time"] or 0.0) < self._began:  # An earlier life has left it.
+            now = {**snapshot.EMPTY, "counts": now["counts"]}
         if not self._history or now["time"] != self._history[-1]["time"]:
             self._history.append(now)
         while len(self._history) > 2 and _age(self._history[1], now) > _RATE_WINDOW_SECONDS:

@@ -65,7 +65,7 @@ def show_result(
         _show_learning(console, facts)
     for group, number in facts["restarts"].items():
         if number:
-            console.print(f"{group}: started again {number} times")
+            console.print(f"{group}: started again {number} time{'s' if number > 1 else ''}")
     first = facts["seconds_to_first_learner_step"]
     learned = "" if first is None else f", first learner step after {first:.1f} s"
     console.print(f"{facts['wall_seconds']:.1f} s{learned}")
@@ -80,10 +80,8 @@ def _show_learning(console: Console, facts: Mapping[str, Any]) -> None:
         f"{facts['learner_steps']:,} learner steps on {facts['trained_samples']:,} samples "
         f"({_per_second(facts['trained_samples_per_second'])})"
     )
-    console.print(
-        f"evaluator: {'no 100 episodes yet' if mean is None else f'{mean:.3f}'} "
-        f"over {facts['evaluator_episodes']:,} episodes{solved_at}"
-    )
+    returned = "fewer than 100 so far" if mean is None else f"the last 100 returned {mean:.3f}"
+    console.print(f"evaluator: {facts['evaluator_episodes']:,} episodes, {returned}{solved_at}")
 
 
 def _rate(name: str, snapshot: Mapping[str, Any]) -> Optional[float]:

@@ -67,7 +67,7 @@ def test_a_killed_run_goes_on_from_its_checkpoints(run: pathlib.Path) -> None:
     shown = launch(run.parent, "status", "r").stdout
     assert "launcher is gone; launch.py --resume r goes on with it" in shown
     steps = before["environment_steps"] + 3000
-    again = launch(run.parent, "--resume=r", f"--max_steps={steps}")
+    again = launch(run.parent, "--resume=r", "--env=catch", f"--max_steps={steps}")
     assert again.returncode == 0, again.stdout + again.stderr
     assert ", life 2" in again.stdout and "warns" not in again.stdout
     result = result_of(run)
@@ -148,7 +148,10 @@ def tree(run: pathlib.Path) -> dict[str, Any]:
     [
         (["--resume=nowhere"], "There is no run in nowhere"),
         (["--resume="], "--resume must name"),
-        (["--resume=r", "--env=cartpole"], "--env stays as the run in r was started with."),
+        (
+            ["--resume=r", "--env=cartpole"],
+            "--env stays as the run in r was started with: leave it out.",
+        ),
         (["--resume=r", "--replay_shards=2"], "--replay_shards stays"),
         (["--resume=r", "--config.n_step=1"], "--config.n_step stays"),
         (["--resume=r", "--run_dir=other"], "--run_dir stays"),

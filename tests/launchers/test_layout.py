@@ -40,12 +40,15 @@ def test_a_file_says_what_python_would(tmp_path: pathlib.Path) -> None:
         ("[actor", "is no TOML"),
         ("actor = 3", "[actor]: a table is wanted, got 3"),
         ("[actor]\ngpu = 1", "[actor]: Unknown field 'gpu': did you mean gpus?"),
-        ("[actor]\ngpus = 'all'", "[actor]: gpus wants Optional[int], got 'all'"),
+        ("[actor]\ngpus = 'all'", "[actor]: gpus wants a whole number, got 'all'"),
         ("[actor]\ngpus = -1", "[actor]: gpus must be at least 0, got -1"),
-        ("[actor]\non_failure = 'cry'", "[actor]: on_failure wants "),
+        (
+            "[actor]\non_failure = 'cry'",
+            "[actor]: on_failure wants one of stop, restart, ignore, got 'cry'",
+        ),
         ("[actor]\nrestart = { counts = 1 }", "[actor.restart]: Unknown field 'counts'"),
         ("[actor]\nrestart = { count = -1 }", "[actor.restart]: count must be at least 0"),
-        ("[actor]\nrestart = 5", "[actor]: restart wants "),
+        ("[actor]\nrestart = 5", "[actor]: restart wants a table, got 5"),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(text: str, said: str, tmp_path: pathlib.Path) -> None:
