@@ -40,8 +40,11 @@ def arguments(path: str, values: flags.FlagValues, given: Sequence[str]) -> list
         UsageError: There is no run in `path`, or an argument changes what a run must keep.
     """
     started = directory.read(path, directory.CONFIG_FILE)
-    if "settings" not in started:
-        raise UsageError(f"The run in {path} never began: there is no {directory.CONFIG_FILE}.")
+    parts = [started.get("settings"), started.get("config", {})]
+    if not all(isinstance(part, dict) for part in parts):
+        raise UsageError(
+            f"The run in {path} cannot go on: its {directory.CONFIG_FILE} is not there or damaged."
+        )
     before = started["settings"]
     changed = [
         name

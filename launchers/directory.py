@@ -4,7 +4,8 @@ import contextlib
 import fcntl
 import json
 import os
-from typing import Any
+import time
+from typing import IO, Any
 
 from usage import UsageError
 
@@ -42,10 +43,10 @@ def read(path: str, name: str) -> dict[str, Any]:
         raise UsageError(f"There is no run in {path}: name the directory that a run printed.")
     try:
         with open(os.path.join(path, name)) as file:
-            content: dict[str, Any] = json.load(file)
-    except (FileNotFoundError, json.JSONDecodeError):
+            content = json.load(file)
+    except (OSError, ValueError):
         return {}
-    return content
+    return content if isinstance(content, dict) else {}
 
 
 def is_running(path: str) -> bool:
@@ -57,7 +58,7 @@ def is_running(path: str) -> bool:
     read(path, LOCK_FILE)
     with open(os.path.join(path, LOCK_FILE)) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False
@@ -67,6 +68,19 @@ def request_stop(path: str) -> None:
     """Asks the launcher of the run in the directory `path` to stop it."""
     with open(os.path.join(path, _STOP_FILE), "w"):
         pass
+
+
+def _lock_soon(file: IO[str]) -> None:
+    """Locks a file, which who only looks whether it is locked may have locked for a moment.
+
+    Raises:
+        BlockingIOError: It stays locked.
+    """
+    for _ in range(5):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.05)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class RunDirectory:
@@ -116,11 +130,11 @@ class RunDirectory:
         life = read(path, LOCK_FILE).get("life", 1)
         directory = cls.__new__(cls)
         directory.path = os.path.abspath(path)
-        directory.life = life + 1
+        directory.life = life + 1 if isinstance(life, int) else 2
         directory._made = []
         try:
             directory._lock = open(os.path.join(directory.path, LOCK_FILE), "r+")  # noqa: SIM115
-            fcntl.flock(directory._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_soon(directory._lock)
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(directory.path, _STOP_FILE))  # That was for an earlier life.
         except BlockingIOError:
@@ -135,14 +149,19 @@ class RunDirectory:
         """Notes that the run, or its next life, begins now.
 
         Raises:
-            OSError: The disk is full, or the like.
+            UsageError: The directory cannot be written.
         """
-        self._lock.seek(0)
-        json.dump({"life": self.life}, self._lock)
-        self._lock.truncate()
-        self._lock.flush()
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(os.path.join(self.path, RESULT_FILE))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(self.path, RESULT_FILE))
+            self._lock.seek(0)
+            json.dump({"life": self.life}, self._lock)
+            self._lock.truncate()
+            self._lock.flush()
+        except OSError as error:
+            raise UsageError(
+                f"The run directory {self.path} cannot be written: {error.strerror}."
+            ) from None
 
     def release(self) -> None:
         """Lets others resume the run; the end of the process does, too."""

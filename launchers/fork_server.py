@@ -66,6 +66,12 @@ class ForkServer:
                 cls._users -= 1
 
     @classmethod
+    def revive(cls) -> None:
+        """Starts the fork server again if somebody has killed it."""
+        with cls._lock:
+            cls._start(None)
+
+    @classmethod
     def kill(cls) -> None:
         """Ends the fork server and with it all that it has forked."""
         server: Any = forkserver._forkserver
@@ -91,13 +97,18 @@ class ForkServer:
         cls.kill()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(dict.fromkeys([*_ALWAYS_PRELOADED, *sorted(modules)])))
+        cls._start(log)
+        cls._loaded = frozenset(modules)
+
+    @classmethod
+    def _start(cls, log: Optional[str]) -> None:
+        """Starts it unless it runs, tied to the life of this process."""
         os.environ[leash.LAUNCHER_PID] = str(os.getpid())
         try:
             with _output_to(log):
                 _starter.run(forkserver.ensure_running)
         finally:
             del os.environ[leash.LAUNCHER_PID]
-        cls._loaded = frozenset(modules)
 
 
 class _LongLivedThread:

@@ -108,6 +108,7 @@ class ProcessBackend:
             target=child.main, args=(config, self._payloads[name], theirs)
         )
         with self._reaping:
+            ForkServer.revive()
             process.start()
         theirs.close()
         with self._lock:

@@ -31,6 +31,8 @@ def make_result(
     """
     counts = snapshot["counts"]
     learning = snapshot["learning_since"]
+    if learning is not None and learning["time"] < began:  # An earlier life has left it.
+        learning = None
     return {
         "outcome": result.outcome,
         "reason": result.reason,
@@ -38,8 +40,8 @@ def make_result(
         "learner_steps": counts.get("learner_steps", 0),
         "trained_samples": counts.get("trained_samples", 0),
         "trained_timesteps": counts.get("trained_timesteps", 0),
-        "environment_steps_per_second": _rate("environment_steps", snapshot),
-        "trained_samples_per_second": _rate("trained_samples", snapshot),
+        "environment_steps_per_second": _rate("environment_steps", snapshot, learning),
+        "trained_samples_per_second": _rate("trained_samples", snapshot, learning),
         "evaluator_episodes": snapshot["evaluator_episodes"],
         "evaluator_return_mean_100": snapshot["evaluator_return_mean_100"],
         "solved_at": solved_at,
@@ -84,9 +86,10 @@ def _show_learning(console: Console, facts: Mapping[str, Any]) -> None:
     console.print(f"evaluator: {facts['evaluator_episodes']:,} episodes, {returned}{solved_at}")
 
 
-def _rate(name: str, snapshot: Mapping[str, Any]) -> Optional[float]:
-    """Returns a count's rate over the time in which the learner runs, or None before."""
-    learning = snapshot["learning_since"]
+def _rate(
+    name: str, snapshot: Mapping[str, Any], learning: Optional[Mapping[str, Any]]
+) -> Optional[float]:
+    """Returns a count's rate since the learner began, or None before."""
     if learning is None or snapshot["time"] <= learning["time"]:
         return None
     done = snapshot["counts"].get(name, 0) - learning["counts"].get(name, 0)

@@ -20,6 +20,7 @@ _MANIFEST = "manifest.json"
 """Sizes and checksums of a checkpoint's files."""
 _UNFINISHED = "unfinished"
 _SCRATCH = "scratch"
+_DAMAGED = "damaged"
 _READ_BYTES = 1 << 20
 
 
@@ -129,7 +130,7 @@ class Checkpoints:
                 _check(path)
             except (OSError, ValueError, AttributeError) as error:
                 self._warn(number, error)
-                os.rename(path, os.path.join(self._directory or "", f"damaged-{number:08}"))
+                self._set_aside(path)
                 continue
             try:
                 restored = read(path)
@@ -139,6 +140,13 @@ class Checkpoints:
             print(f"Checkpoint {number} was restored.")
             return restored
         return None
+
+    def _set_aside(self, path: str) -> None:
+        """Takes a damaged checkpoint out of those that are kept, in place of an earlier one."""
+        aside = os.path.join(os.path.dirname(path), _DAMAGED)
+        shutil.rmtree(aside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rename(path, aside)
 
     def _warn(self, number: int, error: Exception) -> None:
         self._runtime.report_warning(

@@ -21,6 +21,15 @@ EVALUATOR_WINDOW = 100
 """Episodes over which the evaluator's return is averaged."""
 
 _STATE_FILE = "state.json"
+_STATE_FIELDS = {
+    "life",
+    "counts",
+    "sources",
+    "returns",
+    "evaluator_episodes",
+    "evaluated_version",
+    "learning_since",
+}
 _WRITE_PERIOD_SECONDS = 0.5
 
 
@@ -250,6 +259,8 @@ def _replace(path: str, content: Any) -> None:
 def _read(directory: str) -> dict[str, Any]:
     with open(os.path.join(directory, _STATE_FILE)) as file:
         state: dict[str, Any] = json.load(file)
+    if not isinstance(state, dict) or not state.keys() >= _STATE_FIELDS:
+        raise ValueError(f"{_STATE_FILE} does not hold what it should")
     return state
 
 

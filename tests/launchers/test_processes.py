@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 
 import launchpad as lp
 import psutil
@@ -216,3 +217,23 @@ def test_a_fork_server_whose_launcher_is_gone_already_ends_at_once() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stdout) == (1, "")
+
+
+def test_a_killed_fork_server_is_replaced_by_one_that_is_tied_to_the_launcher(
+    directory: pathlib.Path,
+) -> None:
+    layout = Layout({"node0": GroupLayout(on_failure="restart")})
+    with launch(program_of(lp.CourierNode(Echo)), "local_mp", layout, str(directory)) as run:
+        run.wait_until_running(60)
+        server = fork_server_pid()
+        os.kill(server, signal.SIGKILL)
+        wait_for(lambda: run.status["node0/0"].restarts)
+        wait_for(lambda: run.status["node0/0"].state == "running", 60)
+        other = fork_server_pid()
+        assert other != server
+        wait_for(lambda: os.getsid(other) == other)  # The leash gives it a session of its own.
+
+
+def fork_server_pid() -> int:
+    pid: int = forkserver._forkserver._forkserver_pid
+    return pid

@@ -61,11 +61,14 @@ def test_a_damaged_one_falls_back_to_the_one_before_with_a_warning(
     else:
         file.write_text({"shorter": "tw", "changed": "owt", "manifest": "{"}[damage])
     assert checkpoints.restore(read) == "one"
-    (warning,) = launcher.warnings
+    warning = launcher.warnings[0]
     assert warning.startswith("Checkpoint 2 is left out, as it cannot be read: ")
     checkpoints.save(write("three"))  # What is damaged is not one of those that are kept.
     names = sorted(os.listdir(launcher.checkpoint_directory or ""))
-    assert names == ["00000001", "00000002", "damaged-00000002"]
+    assert names == ["00000001", "00000002", "damaged"]
+    (newest(launcher) / "text").unlink()
+    assert checkpoints.restore(read) == "one"
+    assert sorted(os.listdir(launcher.checkpoint_directory or "")) == ["00000001", "damaged"]
 
 
 def test_one_that_its_reader_refuses_falls_back_too(

@@ -128,9 +128,10 @@ def test_counts_go_on_in_the_next_life_of_a_run(tmp_path: pathlib.Path) -> None:
     assert second["learning_since"]["counts"] == {"learner_steps": 2}  # Rates are this life's.
     assert second["learning_since"]["time"] > first["learning_since"]["time"]
     state = tmp_path / "run/checkpoints/counter-0/state.json"
-    state.write_text(state.read_text()[:-5])
-    third = live(RunDirectory.resume(str(tmp_path / "run")))
-    assert third["counts"] == {"learner_steps": 6}
+    for steps, damage in ((6, state.read_text()[:-5]), (8, '{"life": 2}'), (10, "[]")):
+        state.write_text(damage)
+        later = live(RunDirectory.resume(str(tmp_path / "run")))
+        assert later["counts"] == {"learner_steps": steps}
 
 
 LAUNCHPAD = """
