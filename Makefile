@@ -21,7 +21,7 @@ check: environment
 	.venv/bin/mypy --strict
 
 environment: $(if $(filter uv,$(UV)),,$(UV))
-	@$(UV) sync --frozen --compile-bytecode --quiet
+	@$(UV) sync --frozen --all-extras --compile-bytecode --quiet
 
 $(CURDIR)/.uv/bin/uv:
 	(cd / && python3 -m venv $(CURDIR)/.uv)

@@ -120,12 +120,14 @@ def _leave_network(arguments: Sequence[str]) -> Optional[str]:
     from launchers import isolation
 
     values = flags.FlagValues()
-    flags.DEFINE_string("network", None, "", flag_values=values)
-    flags.DEFINE_string("resume", None, "", flag_values=values)
+    for name in ("network", "resume", "mode", "address"):
+        flags.DEFINE_string(name, None, "", flag_values=values)
     try:
         values(["launch.py", *arguments], known_only=True)
-        network = values["network"].value or _network_of(values["resume"].value) or "own"
-        if network == "own":
+        before = _settings_of(values["resume"].value)
+        now = {name: values[name].value or before.get(name) for name in values}
+        joins_cluster = now["mode"] == "ray" and now["address"] is not None
+        if now["network"] in (None, "own") and not joins_cluster:
             isolation.enclose()
     except flags.Error:
         pass  # It will be told with all others.
@@ -135,14 +137,14 @@ def _leave_network(arguments: Sequence[str]) -> Optional[str]:
     return None
 
 
-def _network_of(directory: Optional[str]) -> Optional[str]:
-    """Returns the network with which the run in `directory` was started, if there is one."""
+def _settings_of(directory: Optional[str]) -> dict[str, Optional[str]]:
+    """Returns the settings with which the run in `directory` was started, if there is one."""
     try:
         with open(os.path.join(directory or "", "config.json")) as file:
-            network: str = json.load(file)["settings"]["network"]
+            settings: dict[str, Optional[str]] = json.load(file)["settings"]
+            return dict(settings)
     except (OSError, ValueError, LookupError, TypeError):
-        return None  # It will be told with all other mistakes.
-    return network
+        return {}  # It will be told with all other mistakes.
 
 
 def _run(
@@ -169,9 +171,15 @@ def _run(
 
 
 def _show_plan(assembled: "Assembly", screen: "Screen") -> int:
+    from launchers import ray_hosts
     from launchers.plan import make_plan
 
-    plan = make_plan(assembled.draw(), assembled.settings.mode, assembled.layout())
+    settings = assembled.settings
+    with contextlib.ExitStack() as stack:
+        hosts = None
+        if settings.mode == "ray":
+            hosts = stack.enter_context(ray_hosts.joined(settings.address)).hosts
+        plan = make_plan(assembled.draw(), settings.mode, assembled.layout(), hosts)
     screen.console.print_json(json.dumps(plan.describe()))
     return 0
 
@@ -234,7 +242,12 @@ def _run_to_end(
     if settings.mode == "local_mp" and assembled.preload:
         fork_server.ForkServer.prepare(assembled.preload, directory.log("forkserver"))
     run = launch(
-        assembled.draw(), settings.mode, assembled.layout(), directory, settings.stall_timeout
+        assembled.draw(),
+        settings.mode,
+        assembled.layout(),
+        directory,
+        settings.stall_timeout,
+        settings.address,
     )
     signals.stop_from_now_on(run)
     if directory.life > 1:

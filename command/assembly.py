@@ -118,7 +118,8 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
     environment = dataclasses.replace(
         environment, life_loss_ends_episode=agent.life_loss_ends_episode
     )
-    check_memory(agent)
+    if settings.mode != "ray":  # There replay is on whatever host the layout says.
+        check_memory(agent)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings.agent.rpartition(':')[2]}-{settings.env}")
     return Assembly(
         name,

@@ -12,6 +12,7 @@ from usage import UsageError
 _MAY_CHANGE = (
     "resume",
     "mode",
+    "address",
     "num_actors",
     "envs_per_actor",
     "max_steps",

@@ -20,7 +20,8 @@ class Settings:
     Attributes:
         agent: apex, r2d2, or package.module:Class for one of your own.
         program: Instead of --agent, package.module:function that returns a program.
-        mode: test_mt or local_mt (threads), local_mp (processes).
+        mode: test_mt or local_mt (threads), local_mp (processes), ray (processes on many hosts).
+        address: With mode ray, host:port of the cluster to join (one of this machine unless told).
         env: catch, cartpole, memory:LENGTH, atari:GAME, gym:ID, or package.module:function.
         preset: Configuration to start from, small or paper (paper for atari:GAME, else small).
         num_actors: Actors.
@@ -47,6 +48,7 @@ class Settings:
     agent: str = "apex"
     program: Optional[str] = None
     mode: str = "local_mp"
+    address: Optional[str] = None
     env: str = "catch"
     preset: Optional[str] = None
     num_actors: int = 4
@@ -78,6 +80,8 @@ class Settings:
         for name in _REPLICAS:
             if getattr(self, name) > MOST:
                 raise UsageError(f"--{name} must be at most {MOST}, got {getattr(self, name)}.")
+        if self.address is not None and self.mode != "ray":
+            raise UsageError(f"--address is for --mode ray and means nothing in mode {self.mode}.")
         for name, kind in (("run_dir", "directory"), ("resume", "directory"), ("layout", "file")):
             if getattr(self, name) == "":
                 raise UsageError(f"--{name} must name a {kind}, or be left out.")

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Optional
 
@@ -36,6 +37,7 @@ class ChildConfig:
         run_directory: Where the run's files go.
         life: 1, and 1 more for each time that the run was resumed.
         log: Where the process's output goes.
+        environment: Environment variables of its own.
         gpus: GPUs of its own, by name.
         ports: Where the node listens, or None where it says itself when it is running.
     """
@@ -45,6 +47,7 @@ class ChildConfig:
     run_directory: Optional[str]
     life: int
     log: str
+    environment: Mapping[str, str]
     gpus: tuple[str, ...]
     ports: Optional[tuple[int, ...]]
 
@@ -95,6 +98,7 @@ def _take_over_process(config: ChildConfig) -> None:
     os.dup2(file, 2)
     os.close(file)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    os.environ.update(config.environment)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(config.gpus)
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     os.environ.setdefault(*_QUICK_RECONNECT)

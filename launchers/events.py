@@ -7,9 +7,15 @@ from typing import Optional, Union
 
 @dataclasses.dataclass(frozen=True)
 class Starting:
-    """The replica is being constructed."""
+    """The replica is being constructed.
+
+    Attributes:
+        replica: Its name.
+        host: Address of the host where it is, or None where there is but one.
+    """
 
     replica: str
+    host: Optional[str] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +91,33 @@ class Warned:
     text: str
 
 
-Event = Union[Starting, Running, Ended, StopProgram, Alive, Saved, Warned]
+@dataclasses.dataclass(frozen=True)
+class Stale:
+    """The replica runs with an address that leads nowhere any more: it must learn the new one.
+
+    Attributes:
+        replica: Its name.
+        moved: Name of the one that has another address now.
+    """
+
+    replica: str
+    moved: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """The replica cannot be started again, for want of a host.
+
+    Attributes:
+        replica: Its name.
+        reason: Why.
+    """
+
+    replica: str
+    reason: str
+
+
+Event = Union[Stale, LeftOut, Starting, Running, Ended, StopProgram, Alive, Saved, Warned]
 
 
 class Post:

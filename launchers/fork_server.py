@@ -66,6 +66,13 @@ class ForkServer:
                 cls._users -= 1
 
     @classmethod
+    def wait_until_loaded(cls) -> None:
+        """Waits until the fork server has loaded its modules."""
+        process = multiprocessing.get_context("forkserver").Process(target=_do_nothing)
+        process.start()
+        process.join()
+
+    @classmethod
     def revive(cls) -> None:
         """Starts the fork server again if somebody has killed it."""
         with cls._lock:
@@ -109,6 +116,10 @@ class ForkServer:
                 _starter.run(forkserver.ensure_running)
         finally:
             del os.environ[leash.LAUNCHER_PID]
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class _LongLivedThread:

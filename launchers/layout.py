@@ -1,9 +1,7 @@
 """Where a program's groups run and what they get there."""
 
 import dataclasses
-import glob
-import itertools
-import os
+import math
 import typing
 from collections.abc import Mapping
 from typing import Any, Optional, TypeVar
@@ -12,7 +10,8 @@ import tomli
 import typeguard
 
 import usage
-from nodes.contract import OnFailure, RestartBudget
+from launchers.placement import Need
+from nodes.contract import OnFailure, Place, RestartBudget
 from usage import UsageError
 
 T = TypeVar("T")
@@ -23,25 +22,44 @@ class GroupLayout:
     """What each replica of a group gets.
 
     Attributes:
-        gpus: GPUs of its own, or None for one where the node wants one and the machine has one.
+        cpus: Cores that it reserves on a cluster, or None for none: it then shares what there is.
+        gpus: GPUs of its own, or a part of one that it shares with others; None for one where the
+            node wants one and there is one.
+        memory: GiB that it reserves on a cluster, or None for none.
+        host: On which hosts of a cluster it may run: an address, a label as `key=value`, or a
+            custom resource; None for any.
+        place: How a cluster's hosts share the group's replicas, or None for what the node says.
+        env: Environment variables of its processes, above the launcher's.
         on_failure: What a failure of it means, or None for what the node says.
         restart: How often it is started again where a failure means that, or None likewise.
         stop_seconds: How long it may take to stop, or None for what the node says.
 
     Raises:
-        UsageError: A number is negative.
+        UsageError: A number is negative, or no number of GPUs.
     """
 
-    gpus: Optional[int] = None
+    cpus: Optional[float] = None
+    gpus: Optional[float] = None
+    memory: Optional[float] = None
+    host: Optional[str] = None
+    place: Optional[Place] = None
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     on_failure: Optional[OnFailure] = None
     restart: Optional[RestartBudget] = None
     stop_seconds: Optional[float] = None
 
     def __post_init__(self) -> None:
-        for name in ("gpus", "stop_seconds"):
+        for name in ("cpus", "gpus", "memory", "stop_seconds"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
+            if value is not None and not 0 <= value < math.inf:
                 raise UsageError(f"{name} must be at least 0, got {value}.")
+        if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
+            raise UsageError(f"gpus must be a whole number, or a part of one, got {self.gpus:g}.")
+
+    @property
+    def need(self) -> Need:
+        """What each replica reserves."""
+        return Need(self.cpus or 0.0, self.gpus or 0.0, self.memory or 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,16 +115,11 @@ def _make(cls: type[T], path: str, name: str, fields: Any) -> T:
 
 def _wanted(hint: Any) -> str:
     """Says in words what a field's type admits in a file."""
-    (kind,) = [part for part in typing.get_args(hint) if part is not type(None)] or [hint]
+    kind = hint
+    if typing.get_origin(hint) is typing.Union:
+        (kind,) = [part for part in typing.get_args(hint) if part is not type(None)]
     if typing.get_origin(kind) is typing.Literal:
         return f"one of {', '.join(typing.get_args(kind))}"
-    return {int: "a whole number", float: "a number"}.get(kind, "a table")
-
-
-def visible_gpus() -> tuple[str, ...]:
-    """Returns the GPUs that this process may hand out, as `CUDA_VISIBLE_DEVICES` names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        names = [name.strip() for name in named.split(",") if name.strip()]
-        return tuple(itertools.takewhile(lambda name: name != "-1", names))  # as CUDA reads it
-    return tuple(str(index) for index in range(len(glob.glob("/dev/nvidia[0-9]*"))))
+    if typing.get_origin(kind) is Mapping:
+        return "a table of strings"
+    return {int: "a whole number", float: "a number", str: "a string"}.get(kind, "a table")

@@ -1,8 +1,9 @@
 """A program and a layout, checked: what will run, before anything does."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import cloudpickle
 import launchpad as lp
@@ -10,11 +11,13 @@ from launchpad.launch import serialization
 from launchpad.nodes import base
 
 import usage
-from launchers.layout import GroupLayout, Layout, visible_gpus
+from launchers.hosts import Host, this_machine
+from launchers.layout import GroupLayout, Layout
+from launchers.placement import Need, Seat, Seating, Wish
 from nodes import contract
 from usage import UsageError
 
-MODES = ("test_mt", "local_mt", "local_mp")
+MODES = ("test_mt", "local_mt", "local_mp", "ray")
 THREAD_MODES = ("test_mt", "local_mt")
 
 
@@ -27,7 +30,8 @@ class Replica:
         index: Its place in the group.
         node: The node.
         traits: What the node says of itself, with the layout's word over it.
-        gpus: GPUs of its own, by name.
+        layout: What the layout says of its group.
+        seat: On which host it runs, at first, what it reserves there, and its GPUs.
         holders: Replicas that hold a handle of this one; they stop first.
     """
 
@@ -35,13 +39,21 @@ class Replica:
     index: int
     node: lp.PyNode
     traits: contract.Traits
-    gpus: tuple[str, ...]
+    layout: GroupLayout
+    seat: Seat
     holders: frozenset[str]
 
     @property
     def name(self) -> str:
         """`group/index`."""
         return f"{self.group}/{self.index}"
+
+
+class Server(NamedTuple):
+    """A replica, and which of its node's addresses is meant."""
+
+    replica: str
+    place: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +63,40 @@ class Plan:
     Attributes:
         program: Name of the program.
         mode: How it is launched.
-        replicas: The replicas by name; those whose handles are held come before the holders.
+        addresses: The addresses of all nodes, also of those that have no replica.
+        stands_in_for: The address that leads to the same service where there is no replica at
+            hand, for some of `addresses` by their identity.
     """
 
     program: str
     mode: str
     replicas: Mapping[str, Replica]
+    addresses: Sequence[lp.Address]
+    stands_in_for: Mapping[int, lp.Address]
+
+    @functools.cached_property
+    def servers(self) -> Mapping[int, Sequence[Server]]:
+        """Who listens on an address, by the address's identity."""
+        servers: dict[int, list[Server]] = {}
+        for name, replica in self.replicas.items():
+            for place, address in enumerate(replica.node.addresses):
+                servers.setdefault(id(address), []).append(Server(name, place))
+        return servers
+
+    def server_of(self, address: lp.Address, is_near: Callable[[str], bool]) -> Server:
+        """Returns who listens on `address` for one who asks.
+
+        Args:
+            address: An address of a node.
+            is_near: Whether a replica, by its name, is on the host of who asks.
+        """
+        servers = self.servers.get(id(address), ())
+        for server in servers:
+            if is_near(server.replica):
+                return server
+        if id(address) in self.stands_in_for:
+            return self.server_of(self.stands_in_for[id(address)], is_near)
+        return servers[0]
 
     def describe(self) -> dict[str, Any]:
         """Returns the plan as plain data, for people and for `plan.json`."""
@@ -69,7 +109,9 @@ class Plan:
                     "on_failure": replica.traits.on_failure,
                     "restart": dataclasses.asdict(replica.traits.restart),
                     "stop_seconds": replica.traits.stop_seconds,
-                    "gpus": list(replica.gpus),
+                    "host": replica.seat.host.address,
+                    "reserves": dataclasses.asdict(replica.seat.need),
+                    "gpus": list(replica.seat.gpus),
                     "stops_after": sorted(replica.holders),
                 }
                 for replica in self.replicas.values()
@@ -83,37 +125,132 @@ def check_mode(mode: str) -> None:
         raise usage.unknown("mode", mode, MODES)
 
 
-def make_plan(program: lp.Program, mode: str, layout: Optional[Layout] = None) -> Plan:
+def make_plan(
+    program: lp.Program,
+    mode: str,
+    layout: Optional[Layout] = None,
+    hosts: Optional[Sequence[Host]] = None,
+) -> Plan:
     """Checks a program against a layout and returns what would run.
+
+    Args:
+        program: The program.
+        mode: How it is launched.
+        layout: What each group gets.
+        hosts: Where it can run, the launcher's own host first; this machine unless told.
 
     Raises:
         UsageError: The mode or a group of the layout does not exist, the program is empty, a
             handle's node is in no program, a node cannot be pickled, two nodes listen on one
-            address, or there are fewer GPUs than the layout asks for.
+            address, or the hosts do not have what the layout asks for.
     """
     check_mode(mode)
     layout = layout or Layout()
-    for label in layout.groups:
+    _check_layout(layout, program, mode)
+    nodes = _nodes_of(program)
+    _check_addresses(nodes)
+    if mode != "local_mt":
+        for name, node in nodes.items():
+            _check_pickles(name, node)
+    if hosts is None:
+        hosts = [this_machine() if mode == "local_mp" else Host("localhost")]
+    layouts = {group: layout.groups.get(group, GroupLayout()) for group in program.groups}
+    seats = _seat(nodes, layouts, hosts, on_cluster=mode == "ray")
+    stand_ins = [node for node in nodes.values() if contract.traits_of(node).stands_in_for]
+    addresses = [address for node in nodes.values() for address in node.addresses]
+    nodes = {name: nodes.get(name, nodes[f"{_group(name)}/0"]) for name in seats}
+    holders = _holders(nodes, stand_ins)
+    replicas = {
+        name: Replica(
+            group=_group(name),
+            index=int(name.rpartition("/")[2]),
+            node=node,
+            traits=_with_layout(contract.traits_of(node), layouts[_group(name)]),
+            layout=layouts[_group(name)],
+            seat=seats[name],
+            holders=frozenset(holders[name]),
+        )
+        for name, node in nodes.items()
+    }
+    return Plan(
+        program.name,
+        mode,
+        {name: replicas[name] for name in _held_first(holders)},
+        addresses,
+        {
+            id(address): origin
+            for node in stand_ins
+            for address in node.addresses
+            if (origin := contract.traits_of(node).stands_in_for) is not None
+        },
+    )
+
+
+def _seat(
+    nodes: Mapping[str, lp.PyNode],
+    layouts: Mapping[str, GroupLayout],
+    hosts: Sequence[Host],
+    on_cluster: bool,
+) -> dict[str, Seat]:
+    """Returns where each replica runs; of nodes that are per host, there is one a host."""
+    traits = {name: contract.traits_of(node) for name, node in nodes.items()}
+    wishes = {
+        _group(name): _wish(layouts[_group(name)], traits[name], on_cluster) for name in nodes
+    }
+    members: dict[str, list[str]] = {}
+    for name in nodes:
+        if not traits[name].per_host:
+            members.setdefault(_group(name), []).append(name)
+        elif not name.endswith("/0"):
+            raise UsageError(
+                f"Group {_group(name)} gets a replica on each host that needs one: it must have "
+                "one node, not more."
+            )
+    seating = Seating(hosts)
+    seats = seating.place(members, wishes)
+    stand_ins = [node for node in nodes.values() if contract.traits_of(node).stands_in_for]
+    holders = _holders(nodes, stand_ins)
+    for name in nodes:
+        if not traits[name].per_host:
+            continue
+        group = _group(name)
+        served = {seats[holder].host for holder in holders[name] if holder in seats}
+        for owner in _owners(nodes, traits[name].stands_in_for):
+            served.discard(seats[owner].host)
+        for index, host in enumerate(host for host in hosts if host in served):
+            there = wishes[group]._replace(host=host.address)
+            seats |= seating.place({group: [f"{group}/{index}"]}, {group: there})
+    return seats
+
+
+def _wish(layout: GroupLayout, traits: contract.Traits, on_cluster: bool) -> Wish:
+    gpu_if_any = traits.wants_gpu and layout.gpus is None
+    if not on_cluster:
+        return Wish(Need(gpus=layout.need.gpus), "pack", gpu_if_any=gpu_if_any)
+    return Wish(layout.need, layout.place or traits.place, layout.host, gpu_if_any)
+
+
+def _owners(nodes: Mapping[str, base.Node], address: Optional[lp.Address]) -> set[str]:
+    """Returns who listens on `address`."""
+    return {name for name, node in nodes.items() if address in node.addresses}
+
+
+def _group(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _check_layout(layout: Layout, program: lp.Program, mode: str) -> None:
+    for label, group in layout.groups.items():
         if label not in program.groups:
             raise UsageError(
                 f"The layout names the group {label!r}, but the program has only "
                 f"{', '.join(program.groups)}."
             )
-    nodes = _nodes_of(program)
-    holders = _holders(nodes)
-    _check_addresses(nodes)
-    if mode != "local_mt":
-        for name, node in nodes.items():
-            _check_pickles(name, node)
-    hand_out_gpus = _gpu_dealer(visible_gpus() if mode == "local_mp" else ())
-    replicas = {}
-    for name, node in nodes.items():
-        group, index = name.rsplit("/", 1)
-        group_layout = layout.groups.get(group, GroupLayout())
-        traits = _with_layout(contract.traits_of(node), group_layout)
-        gpus = hand_out_gpus(name, traits, group_layout)
-        replicas[name] = Replica(group, int(index), node, traits, gpus, frozenset(holders[name]))
-    return Plan(program.name, mode, {name: replicas[name] for name in _held_first(holders)})
+        if group.env and mode in THREAD_MODES:
+            raise UsageError(
+                f"The layout gives {label} environment variables of its own, but in mode {mode} "
+                "all nodes share one process's: take processes, or leave them out."
+            )
 
 
 def stop_wave(alive: Mapping[str, Iterable[str]]) -> set[str]:
@@ -159,18 +296,25 @@ def _parts(node: base.Node) -> list[base.Node]:
     return [node, *getattr(node, "nodes", [])]
 
 
-def _holders(nodes: Mapping[str, base.Node]) -> dict[str, set[str]]:
-    """Returns, for each node, who holds a handle of it."""
+def _holders(nodes: Mapping[str, base.Node], stand_ins: Iterable[base.Node]) -> dict[str, set[str]]:
+    """Returns, for each node, who holds a handle of it.
+
+    Who holds a handle of one of `stand_ins` may be connected to the one that it stands in for.
+    """
     makers: dict[int, set[str]] = {}
     for name, node in nodes.items():
         for part in _parts(node):
             for handle in part._created_handles:
                 makers.setdefault(id(handle), set()).add(name)
+    for node in stand_ins:
+        owners = _owners(nodes, contract.traits_of(node).stands_in_for)
+        for handle in node._created_handles:
+            makers.setdefault(id(handle), set()).update(owners)
     holders: dict[str, set[str]] = {name: set() for name in nodes}
     for name, node in nodes.items():
         for part in _parts(node):
             for handle in part.input_handles:
-                if id(handle) not in makers:
+                if not makers.get(id(handle)):
                     raise UsageError(
                         f"Node {name} holds a {handle!r}, whose node was never added to the "
                         "program: pass it to `program.add_node`."
@@ -242,24 +386,3 @@ def _with_layout(traits: contract.Traits, layout: GroupLayout) -> contract.Trait
     said = {name: getattr(layout, name) for name in ("on_failure", "restart", "stop_seconds")}
     changes = {name: value for name, value in said.items() if value is not None}
     return dataclasses.replace(traits, **changes)
-
-
-def _gpu_dealer(
-    gpus: Sequence[str],
-) -> Callable[[str, contract.Traits, GroupLayout], tuple[str, ...]]:
-    left = list(gpus)
-
-    def hand_out(name: str, traits: contract.Traits, layout: GroupLayout) -> tuple[str, ...]:
-        wanted = layout.gpus
-        if wanted is None:
-            wanted = 1 if traits.wants_gpu and left else 0
-        if wanted > len(left):
-            raise UsageError(
-                f"The layout wants {wanted} GPUs for {name}, but of {len(gpus)} on this machine "
-                f"only {len(left)} are left."
-            )
-        dealt = tuple(left[:wanted])
-        del left[:wanted]
-        return dealt
-
-    return hand_out

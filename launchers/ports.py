@@ -1,9 +1,13 @@
-"""Ports that nobody else can take before they are served."""
+"""Ports that nobody else can take before they are served, and addresses that lead to them."""
 
 import contextlib
 import socket
+from collections.abc import Callable
 
 import launchpad as lp
+from launchpad import context
+
+from launchers.plan import Plan, Server
 
 
 class ReservedPort(lp.AbstractAddressBuilder):
@@ -34,16 +38,66 @@ class ReservedPort(lp.AbstractAddressBuilder):
         """Gives the port back."""
         self._socket.close()
 
-    def __reduce__(self) -> tuple[type["KnownPort"], tuple[int]]:
-        return KnownPort, (self.port,)
+    def __reduce__(self) -> tuple[type["KnownAddress"], tuple[str]]:
+        return KnownAddress, (self.build(),)
 
 
-class KnownPort(lp.AbstractAddressBuilder):
-    """A port of this machine, as another process knows it."""
+class KnownAddress(lp.AbstractAddressBuilder):
+    """A port of some host, as others know it."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, address: str) -> None:
+        self._address = address
 
     def build(self) -> str:
-        """Returns `localhost:port`."""
-        return f"localhost:{self.port}"
+        """Returns `host:port`."""
+        return self._address
+
+
+class LocalPorts:
+    """A port of this machine for each address of a plan, until the context is left."""
+
+    def __init__(self, plan: Plan, launch_type: context.LaunchType) -> None:
+        """Reserves the ports and tells every handle where it is going."""
+        self._ports = {
+            name: [ReservedPort() for _ in replica.node.addresses]
+            for name, replica in plan.replicas.items()
+        }
+        connect(plan, launch_type)
+        bind(plan, lambda server: self._ports[server.replica][server.place])
+
+    def of(self, name: str) -> tuple[int, ...]:
+        """Returns the ports on which replica `name` listens."""
+        return tuple(port.port for port in self._ports[name])
+
+    def __enter__(self) -> "LocalPorts":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Gives the ports back."""
+        for ports in self._ports.values():
+            for port in ports:
+                port.close()
+
+
+def connect(plan: Plan, launch_type: context.LaunchType) -> None:
+    """Tells every node how it is launched, and every handle whom it leads."""
+    for replica in plan.replicas.values():
+        replica.node._launch_context.initialize(launch_type, None, None)
+        for handle in replica.node.input_handles:
+            handle.connect(replica.node, replica.group)
+
+
+def bind(
+    plan: Plan,
+    builder: Callable[[Server], lp.AbstractAddressBuilder],
+    is_near: Callable[[str], bool] = lambda name: True,
+) -> None:
+    """Binds every address of the plan's nodes to the server that is meant.
+
+    Args:
+        plan: The plan.
+        builder: Says where a server is.
+        is_near: Whether a replica, by its name, is on the host that the addresses are for.
+    """
+    for address in plan.addresses:
+        address.bind(builder(plan.server_of(address, is_near)))

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Optional, Union
 
 import launchpad as lp
-from launchpad import context
 
 from launchers import events as ev
-from launchers import isolation
+from launchers import isolation, ray_hosts
+from launchers.cluster import ClusterBackend
 from launchers.directory import (
     CHECKPOINTS,
     PLAN_FILE,
@@ -26,8 +26,7 @@ from launchers.directory import (
     RunDirectory,
 )
 from launchers.layout import Layout
-from launchers.plan import THREAD_MODES, Plan, make_plan
-from launchers.ports import ReservedPort
+from launchers.plan import THREAD_MODES, Plan, check_mode, make_plan
 from launchers.processes import ProcessBackend
 from launchers.supervisor import Backend, ReplicaStatus, Result, Supervisor
 from launchers.threads import ThreadBackend
@@ -49,6 +48,8 @@ class Run:
     def __init__(
         self,
         plan: Plan,
+        backend: Backend,
+        events: "queue.SimpleQueue[ev.Event]",
         directory: Optional[RunDirectory],
         stall_timeout: Optional[float],
         on_end: Callable[[], None],
@@ -56,11 +57,8 @@ class Run:
         """Starts the program; use `launch`."""
         self.plan = plan
         self._directory = directory
-        self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
-        self._ports = _connect(plan)
-        self._supervisor = Supervisor(
-            plan, self._backend(), self._events, self._note_change, stall_timeout
-        )
+        self._events = events
+        self._supervisor = Supervisor(plan, backend, events, self._note_change, stall_timeout)
         self._result: Optional[Result] = None
         self._error: Optional[BaseException] = None
         self._on_end = on_end
@@ -136,22 +134,12 @@ class Run:
                 "\n".join(f"Node {name}: {why}" for name, why in result.failures.items())
             )
 
-    def _backend(self) -> Backend:
-        life = self._directory.life if self._directory else 1
-        if self.plan.mode in THREAD_MODES:
-            return ThreadBackend(self.plan, self._ports, self._events, self.directory, life)
-        assert self.directory is not None
-        return ProcessBackend(self.plan, self._ports, self._events, self.directory, life)
-
     def _supervise(self) -> None:
         try:
             self._result = self._supervisor.run()
         except BaseException as error:
             self._error = error
         finally:
-            for ports in self._ports.values():
-                for port in ports:
-                    port.close()
             self._on_end()
             self._ended.set()
 
@@ -178,57 +166,61 @@ def launch(
     layout: Optional[Layout] = None,
     run_directory: Union[str, RunDirectory, None] = None,
     stall_timeout: Optional[float] = STALL_SECONDS,
+    address: Optional[str] = None,
 ) -> Run:
     """Launches a program and returns at once.
 
     Args:
         program: Any Launchpad program.
         mode: `test_mt` and `local_mt` run the nodes in threads of this process, `local_mp` in
-            processes of this machine. In `test_mt` every node must pickle, too.
+            processes of this machine, `ray` in processes of a Ray cluster's hosts. In `test_mt`
+            every node must pickle, too.
         layout: What each group gets.
         run_directory: Where the run's files go: a path for a new run, or a `RunDirectory`, which
             stays locked until it is released. Processes get one below the system's temporary
             directory unless told; threads without one print where others do, and save no
             checkpoints.
         stall_timeout: Seconds without progress after which a replica counts as stalled, or None.
+        address: `host:port` of the Ray cluster to join, or None for one of this machine's own,
+            which ends with the run.
 
     Raises:
         UsageError: The program, the layout and the mode do not fit, or the directory cannot be
             used. Nothing was started.
     """
+    check_mode(mode)
     check_timeout(stall_timeout)
-    plan = make_plan(program, mode, layout)
-    if not isolation.has_loopback_only():
-        warnings.warn(f"{isolation.OPEN_DOOR}.", stacklevel=2)
-    release = contextlib.ExitStack()
-    if run_directory is None and mode not in THREAD_MODES:
-        run_directory = tempfile.mkdtemp(prefix=f"launchgraph-{program.name}-")
-        checkpoints = os.path.join(run_directory, CHECKPOINTS)  # Nobody will resume from there.
-        release.callback(shutil.rmtree, checkpoints, ignore_errors=True)
-    if isinstance(run_directory, str):
-        run_directory = RunDirectory(run_directory)
-        release.callback(run_directory.release)
-    if run_directory is not None:
-        run_directory.begin()
-        run_directory.write(PLAN_FILE, plan.describe())
-    return Run(plan, run_directory, stall_timeout, release.close)
+    with contextlib.ExitStack() as release:
+        joined = release.enter_context(ray_hosts.joined(address)) if mode == "ray" else None
+        plan = make_plan(program, mode, layout, None if joined is None else joined.hosts)
+        if not isolation.has_loopback_only():
+            warnings.warn(f"{isolation.OPEN_DOOR}.", stacklevel=2)
+        if run_directory is None and mode not in THREAD_MODES:
+            run_directory = tempfile.mkdtemp(prefix=f"launchgraph-{program.name}-")
+            checkpoints = os.path.join(run_directory, CHECKPOINTS)  # Nobody will resume from there.
+            release.callback(shutil.rmtree, checkpoints, ignore_errors=True)
+        if isinstance(run_directory, str):
+            run_directory = RunDirectory(run_directory)
+            release.callback(run_directory.release)
+        events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        backend = _backend(plan, events, run_directory, joined)
+        release.callback(backend.close)
+        if run_directory is not None:
+            run_directory.begin()
+            run_directory.write(PLAN_FILE, plan.describe())
+        return Run(plan, backend, events, run_directory, stall_timeout, release.pop_all().close)
 
 
-def _connect(plan: Plan) -> dict[str, list[ReservedPort]]:
-    """Gives every node its addresses, and tells every handle where it is going."""
-    launch_type = (
-        context.LaunchType.LOCAL_MULTI_THREADING
-        if plan.mode in THREAD_MODES
-        else context.LaunchType.LOCAL_MULTI_PROCESSING
-    )
-    for replica in plan.replicas.values():
-        replica.node._launch_context.initialize(launch_type, None, None)
-        for handle in replica.node.input_handles:
-            handle.connect(replica.node, replica.group)
-    ports: dict[str, list[ReservedPort]] = {}
-    for name, replica in plan.replicas.items():
-        ports[name] = []
-        for address in replica.node.addresses:
-            ports[name].append(ReservedPort())
-            address.bind(ports[name][-1])
-    return ports
+def _backend(
+    plan: Plan,
+    events: "queue.SimpleQueue[ev.Event]",
+    directory: Optional[RunDirectory],
+    joined: Optional[ray_hosts.Cluster],
+) -> Backend:
+    life = directory.life if directory else 1
+    if plan.mode in THREAD_MODES:
+        return ThreadBackend(plan, events, directory.path if directory else None, life)
+    assert directory is not None
+    if joined is None:
+        return ProcessBackend(plan, events, directory.path, life)
+    return ClusterBackend(plan, joined, events, directory.path, life)

@@ -1,60 +1,60 @@
 """Starts replicas one after another, and forgets those that are no longer wanted."""
 
-import queue
+import collections
 import threading
 from collections.abc import Callable
-from typing import Optional
 
 from launchers import events as ev
-from launchers.plan import Replica
 
 
 class StartQueue:
-    """Calls a back end's `begin` for each replica in turn, in a thread of its own."""
+    """Begins one replica after another, in a thread of its own."""
 
-    def __init__(
-        self, begin: Callable[[Replica], None], events: "queue.SimpleQueue[ev.Event]"
-    ) -> None:
+    def __init__(self, tell: Callable[[ev.Event], None]) -> None:
         """Starts the thread.
 
         Args:
-            begin: Starts a replica; the next has to wait for its return.
-            events: Takes the end of those that were never begun.
+            tell: Takes the end of those that were never begun, or could not be.
         """
-        self._begin = begin
-        self._events = events
-        self._lock = threading.Lock()
-        self._waiting: queue.SimpleQueue[Optional[Replica]] = queue.SimpleQueue()
-        self._begun: set[str] = set()
-        self._cancelled: set[str] = set()
+        self._tell = tell
+        self._waiting: collections.OrderedDict[str, Callable[[], None]] = collections.OrderedDict()
+        self._changed = threading.Condition()
+        self._closed = False
         threading.Thread(target=self._run, name="starter", daemon=True).start()
 
-    def put(self, replica: Replica) -> None:
-        """Has `replica` begun once those before it were; also one that has ended, once more."""
-        with self._lock:
-            self._begun.discard(replica.name)
-        self._waiting.put(replica)
+    def put(self, name: str, begin: Callable[[], None]) -> None:
+        """Has replica `name` begun once those before it were; also one that has ended, again.
+
+        Args:
+            name: Its name.
+            begin: Starts it; the next has to wait for its return.
+        """
+        with self._changed:
+            self._waiting[name] = begin
+            self._changed.notify()
 
     def cancel(self, name: str) -> bool:
-        """Returns whether replica `name` was not begun; it then never is."""
-        with self._lock:
-            if name in self._begun:
+        """Returns whether replica `name` still waited to be begun; it then is not."""
+        with self._changed:
+            if self._waiting.pop(name, None) is None:
                 return False
-            self._cancelled.add(name)
-        self._events.put(ev.Ended(name, None))
+        self._tell(ev.Ended(name, None))
         return True
 
     def close(self) -> None:
         """Ends the thread, once it has gone through the queue."""
-        self._waiting.put(None)
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
 
     def _run(self) -> None:
-        while (replica := self._waiting.get()) is not None:
-            with self._lock:
-                if replica.name in self._cancelled:
-                    continue
-                self._begun.add(replica.name)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
+                name, begin = self._waiting.popitem(last=False)
             try:
-                self._begin(replica)
+                begin()
             except Exception as error:
-                self._events.put(ev.Ended(replica.name, f"It could not be started: {error!r}"))
+                self._tell(ev.Ended(name, f"It could not be started: {error!r}"))

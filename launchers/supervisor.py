@@ -1,13 +1,25 @@
 """Follows every replica's state, applies policies, and ends the program in order."""
 
 import dataclasses
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Optional, Protocol
 
-from launchers.events import Alive, Ended, Event, Running, Saved, Starting, StopProgram, Warned
+from launchers.events import (
+    Alive,
+    Ended,
+    Event,
+    LeftOut,
+    Running,
+    Saved,
+    Stale,
+    Starting,
+    StopProgram,
+    Warned,
+)
 from launchers.plan import Plan, Replica, stop_wave
 from launchers.watchdog import CHECK_SECONDS, Watchdog
 
@@ -46,6 +58,7 @@ class ReplicaStatus:
         error: Why it failed, at last if it was started again, or None.
         forced: Why it did not stop when it was asked, or None.
         restarts: Times that it was started again.
+        host: Address of the host where it was started last, or None where there is but one.
         waiting_for: What it says that it waits for, or None.
         stalled: What the watchdog has to say of it, or None.
         saved_at: When its newest checkpoint was taken, in seconds since the epoch, or None.
@@ -60,6 +73,7 @@ class ReplicaStatus:
     error: Optional[str] = None
     forced: Optional[str] = None
     restarts: int = 0
+    host: Optional[str] = None
     waiting_for: Optional[str] = None
     stalled: Optional[str] = None
     saved_at: Optional[float] = None
@@ -123,6 +137,7 @@ class Supervisor:
         self._failures: dict[str, str] = {}
         self._restarted: dict[str, list[float]] = {name: [] for name in plan.replicas}
         self._restart_at: dict[str, float] = {}
+        self._renewed_by: dict[str, float] = {}
         self._watchdog = Watchdog(stall_timeout)
         self._watch_at = 0.0
         self._ended_by_watchdog: dict[str, str] = {}
@@ -130,8 +145,8 @@ class Supervisor:
         self._changed = False
         self._asked: dict[str, float] = {}
         self._killed: dict[str, float] = {}
-        self._everybody_asked_by = float("inf")
-        self._everything_by = float("inf")
+        self._everybody_asked_by = math.inf
+        self._everything_by = math.inf
 
     def run(self) -> Result:
         """Starts every replica, supervises them, and returns how the program ended."""
@@ -147,7 +162,6 @@ class Supervisor:
             self._start_again()
             if self._end is not None:
                 self._ask_next_wave()
-        self._backend.close()
         return self._result()
 
     def _alive(self) -> dict[str, frozenset[str]]:
@@ -173,10 +187,16 @@ class Supervisor:
             self._update(event.replica, warnings=times, warning=event.text)
         elif isinstance(event, Starting):
             self._watchdog.watch(event.replica)
+            self.status[event.replica].restarts += self.status[event.replica].state == "restarting"
+            self.status[event.replica].host = event.host
             self._change(event.replica, "starting")
         elif isinstance(event, Running):
             self._watchdog.running(event.replica)
             self._change(event.replica, "running")
+        elif isinstance(event, Stale):
+            self._renew(event)
+        elif isinstance(event, LeftOut):
+            self._leave_out(event)
         elif isinstance(event, Ended):
             self._handle_end(event)
 
@@ -197,6 +217,8 @@ class Supervisor:
         for name in self._alive() if self._end is None else ():
             stall = stalls.get(name)
             self._update(name, stalled=stall and stall.reason)
+            if time.monotonic() > self._renewed_by.get(name, math.inf):
+                self._backend.kill(name)
             if name in self._ended_by_watchdog:
                 self._give_up(name)
             elif stall is not None and not stall.waits:
@@ -223,6 +245,10 @@ class Supervisor:
         self._watchdog.forget(name)
         self._update(name, waiting_for=None, stalled=None)
         traits = self._plan.replicas[name].traits
+        if self._renewed_by.pop(name, None) is not None and self._end is None:
+            self._restart_at[name] = time.monotonic()
+            self._change(name, "restarting")
+            return
         if error is None and traits.endless and self._end is None:
             error = "It ended without having been asked to"
         if error is not None and name not in self._killed:
@@ -240,6 +266,27 @@ class Supervisor:
             self._change(name, "failed")
             if traits.on_failure != "ignore":
                 self._fail(name)
+
+    def _renew(self, event: Stale) -> None:
+        """Has a replica stopped and started again, with the addresses as they are now."""
+        name = event.replica
+        if self._end is None and name not in {**self._restart_at, **self._renewed_by}:
+            seconds = self._plan.replicas[name].traits.stop_seconds
+            self._renewed_by[name] = time.monotonic() + seconds
+            self.status[name].error = f"{event.moved} has another address now"
+            self._backend.stop(name)
+
+    def _leave_out(self, event: LeftOut) -> None:
+        """Goes on without a replica, where its group can do without it."""
+        name, replica = event.replica, self._plan.replicas[event.replica]
+        if self._end is not None:
+            self._change(name, "stopped")
+            return
+        self.status[name].error = self._failures[name] = event.reason
+        self._change(name, "failed")
+        others = [other for other in self._alive() if other.startswith(f"{replica.group}/")]
+        if not replica.traits.dispensable or not (others or replica.traits.per_host):
+            self._fail(name)
 
     def _may_restart(self, name: str) -> bool:
         """Plans the next start of a replica that has failed, if its budget allows one."""
@@ -270,7 +317,6 @@ class Supervisor:
                 self._change(name, "stopped")
             elif at <= now:
                 del self._restart_at[name]
-                self.status[name].restarts += 1
                 self._backend.start(self._plan.replicas[name])
 
     def _begin_stop(self, request: StopProgram) -> None:
@@ -289,7 +335,8 @@ class Supervisor:
             if name not in self._asked:
                 seconds = self._plan.replicas[name].traits.stop_seconds
                 self._asked[name] = time.monotonic() + seconds
-                self._backend.stop(name)
+                if name not in self._renewed_by:  # It was asked for another reason.
+                    self._backend.stop(name)
 
     def _seconds_to_next_deadline(self) -> float:
         deadlines = [self._watch_at, *self._restart_at.values()]

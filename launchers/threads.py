@@ -13,7 +13,7 @@ from launchpad import context
 from launchers import events as ev
 from launchers.launchpad_state import launchpad_host
 from launchers.plan import Plan, Replica
-from launchers.ports import ReservedPort
+from launchers.ports import LocalPorts
 from launchers.runtime import NodeRuntime
 from launchers.starting import StartQueue
 
@@ -31,7 +31,6 @@ class ThreadBackend:
     def __init__(
         self,
         plan: Plan,
-        ports: dict[str, list[ReservedPort]],
         events: "queue.SimpleQueue[ev.Event]",
         run_directory: Optional[str],
         life: int,
@@ -40,7 +39,6 @@ class ThreadBackend:
 
         Args:
             plan: What will run.
-            ports: Where each replica listens.
             events: Where to tell the supervisor.
             run_directory: Where the run's files go; without it, nodes print where others do.
             life: 1, and 1 more for each time that the run was resumed.
@@ -50,14 +48,14 @@ class ThreadBackend:
             if plan.mode == "test_mt"
             else context.LaunchType.LOCAL_MULTI_THREADING
         )
-        self._ports = ports
         self._events = events
         self._run_directory = run_directory
         self._life = life
         self._threads: dict[str, threading.Thread] = {}
         self._runtimes: dict[str, NodeRuntime] = {}
-        self._queue = StartQueue(self._begin, events)
+        self._queue = StartQueue(events.put)
         self._exit = contextlib.ExitStack()
+        self._ports = self._exit.enter_context(LocalPorts(plan, self._launch_type))
         self._exit.enter_context(launchpad_host())
         self._output = _ThreadOutput(run_directory) if run_directory else None
         if self._output is not None:
@@ -68,7 +66,7 @@ class ThreadBackend:
         name = replica.name
         post = ev.Post(name, self._events.put)
         self._runtimes[name] = NodeRuntime(name, self._run_directory, post, self._life)
-        self._queue.put(replica)
+        self._queue.put(name, lambda: self._begin(replica))
 
     def stop(self, name: str) -> None:
         """Asks the replica to stop; one that has no thread yet never gets one."""
@@ -100,7 +98,7 @@ class ThreadBackend:
     def _run(self, replica: Replica, runtime: NodeRuntime) -> None:
         ports = None
         if not replica.traits.reports_running:
-            ports = [port.port for port in self._ports[replica.name]]
+            ports = self._ports.of(replica.name)
         try:
             if self._output is not None:
                 self._output.begin(replica.name)

@@ -52,6 +52,7 @@ def _table(status: Mapping[str, Mapping[str, Any]], is_known: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in (
         "replica",
+        "host",
         "state",
         "for",
         "restarts",
@@ -64,6 +65,7 @@ def _table(status: Mapping[str, Mapping[str, Any]], is_known: bool) -> Table:
         saved = replica["saved_at"]
         table.add_row(
             name,
+            replica["host"] or "",
             replica["state"] if is_known else "gone",
             f"{time.time() - replica['since']:,.0f} s" if is_known else "",
             str(replica["restarts"]),

@@ -63,7 +63,7 @@ class Progress:
             before = self._told.get(name, _NEW)
             if status.restarts > before.restarts:
                 why = (status.error or "").strip().splitlines()[-1:]
-                self._console.print(f"{name} failed and was started again: {''.join(why)}")
+                self._console.print(f"{name} was started again: {''.join(why)}")
             if status.warnings > before.warnings:
                 self._console.print(f"{name} warns: {status.warning}")
             if status.stalled and not before.stalled:

@@ -194,5 +194,11 @@ def actor_node(
         num_envs=num_envs,
         seed=seed,
         client_type=ActorService,
-        traits=contract.Traits(on_failure="restart", reports_running=True, endless=True),
+        traits=contract.Traits(
+            on_failure="restart",
+            reports_running=True,
+            endless=True,
+            place="spread",
+            dispensable=True,
+        ),
     )

@@ -8,12 +8,14 @@ Launchpad's own launcher runs gets a runtime that knows nothing.
 import dataclasses
 from typing import Literal, Optional, Protocol
 
+import launchpad as lp
 from launchpad import context
 from launchpad.nodes import base
 
 from usage import UsageError
 
 OnFailure = Literal["stop", "restart", "ignore"]
+Place = Literal["pack", "spread", "one_per_host"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +57,16 @@ class Traits:
         endless: Whether the node works until it is asked to stop; an end before is a failure.
         wants_gpu: Whether the node gets a GPU where there is one and the layout says nothing.
         preload: Modules that the node's process should have loaded before it starts.
+        place: Where a cluster puts the group's replicas unless the layout says: `pack` on as few
+            hosts as hold them, the launcher's own first; `spread` evenly over all; `one_per_host`
+            never two on one.
+        dispensable: Whether the rest goes on without the replica when its host is lost and no
+            other has room for it.
+        per_host: Whether each host with holders of its handle has a replica of its own, to which
+            they are connected. The group then has one node.
+        stands_in_for: Where a replica a host is one more way to the service at another node's
+            address: that address. Where that node runs itself there is no need for it, so there is
+            none in a mode of one host.
     """
 
     on_failure: OnFailure = "stop"
@@ -64,6 +76,10 @@ class Traits:
     endless: bool = False
     wants_gpu: bool = False
     preload: tuple[str, ...] = ()
+    place: Place = "spread"
+    dispensable: bool = False
+    per_host: bool = False
+    stands_in_for: Optional[lp.Address] = None
 
 
 class Runtime(Protocol):

@@ -57,5 +57,5 @@ def coordinator_node(
         max_steps,
         solved_at,
         client_type=Coordinator,
-        traits=contract.Traits(on_failure="restart"),
+        traits=contract.Traits(on_failure="restart", place="pack"),
     )

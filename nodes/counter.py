@@ -271,5 +271,5 @@ def counter_node(schedule: Schedule = checkpoints.DEFAULT) -> ServiceNode[Counte
         schedule,
         client_type=CounterClient,
         make_client=CounterClient,
-        traits=contract.Traits(on_failure="restart", endless=True),
+        traits=contract.Traits(on_failure="restart", endless=True, place="pack"),
     )

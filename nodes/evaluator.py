@@ -121,5 +121,7 @@ def evaluator_node(
         duty=duty,
         seed=seed,
         client_type=EvaluatorService,
-        traits=contract.Traits(on_failure="restart", reports_running=True, endless=True),
+        traits=contract.Traits(
+            on_failure="restart", reports_running=True, endless=True, place="pack"
+        ),
     )

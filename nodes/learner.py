@@ -171,5 +171,5 @@ def learner_node(
         seed,
         schedule,
         client_type=LearnerService,
-        traits=contract.Traits(on_failure="restart", wants_gpu=True, endless=True),
+        traits=contract.Traits(on_failure="restart", wants_gpu=True, endless=True, place="pack"),
     )

@@ -130,6 +130,7 @@ def replay_shards(
                 endless=True,
                 stop_seconds=stop_seconds,
                 preload=("nodes.replay_server",),
+                place="pack",
             ),
         )
     return list(nodes), handle

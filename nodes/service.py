@@ -33,6 +33,11 @@ class Handle(base.Handle[ClientT]):
         self._make_client = make_client
         self.client_type = client_type
 
+    @property
+    def address(self) -> lp.Address:
+        """Where the service will be; it tells the service from all others before it is bound."""
+        return self._address
+
     def dereference(self) -> ClientT:
         """Returns a client; the address must be bound, as it is once the program is launched."""
         return cast(ClientT, self._make_client(self._address.resolve()))

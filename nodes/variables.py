@@ -202,5 +202,5 @@ def variable_source_node() -> ServiceNode[VariableClient]:
         VariableSource,
         client_type=VariableClient,
         make_client=VariableClient,
-        traits=contract.Traits(on_failure="restart", endless=True),
+        traits=contract.Traits(on_failure="restart", endless=True, place="pack"),
     )

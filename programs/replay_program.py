@@ -1,6 +1,6 @@
 """The program of agents that learn from replay: Ape-X and R2D2 share it.
 
-actors -> replay -> learner -> variables -> actors, evaluator
+actors -> replay -> learner -> variables -> relay -> actors, evaluator
 everyone -> counter -> coordinator -> stop
 """
 
@@ -17,6 +17,7 @@ from nodes.counter import counter_node
 from nodes.evaluator import evaluator_node
 from nodes.learner import learner_node
 from nodes.replay import MAX_SAVED_BYTES, is_saved, replay_shards, shard_of
+from nodes.variable_relay import variable_relay_node
 from nodes.variables import variable_source_node
 from programs.program import Program
 from usage import UsageError
@@ -85,6 +86,8 @@ def make_program(
         counter = program.add_node(counter_node(options.schedule))
     with program.group("variables"):
         variables = program.add_node(variable_source_node())
+    with program.group("relay"):
+        nearby_variables = program.add_node(variable_relay_node(variables))
     shards, replay = replay_shards(
         agent.table,
         options.replay_shards,
@@ -113,7 +116,7 @@ def make_program(
                     agent,
                     make_environments,
                     replay,
-                    variables,
+                    nearby_variables,
                     counter,
                     index=index,
                     num_actors=options.num_actors,
@@ -126,7 +129,7 @@ def make_program(
             evaluator_node(
                 agent,
                 make_environments,
-                variables,
+                nearby_variables,
                 counter,
                 num_envs=options.evaluator_envs,
                 duty=options.evaluator_duty,

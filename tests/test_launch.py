@@ -318,7 +318,7 @@ def test_a_killed_actor_comes_back_and_the_run_goes_on(tmp_path: pathlib.Path) -
         actor.kill()
         wait_for(lambda: status_of(tmp_path / "r")["actor/1"]["restarts"] == 1, 20)
         wait_for(lambda: states(tmp_path / "r") == {"running"}, 20)
-        told = "actor/1 failed and was started again: Its process was ended by SIGKILL\n"
+        told = "actor/1 was started again: Its process was ended by SIGKILL\n"
         assert launcher.stdout is not None and told in launcher.stdout
         launcher.send_signal(signal.SIGINT)
         assert launcher.wait(20) == 130

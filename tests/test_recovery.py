@@ -98,7 +98,7 @@ def test_what_is_frozen_is_told_and_started_again(group: str, watched: Watched) 
     assert not frozen.is_running()
     restarts = {name: is_["restarts"] for name, is_ in status_of(watched.directory).items()}
     assert sum(restarts.values()) == 1
-    told = f"{group}/0 failed and was started again: It has shown no life for 4 s\n"
+    told = f"{group}/0 was started again: It has shown no life for 4 s\n"
     assert watched.launcher.stdout is not None
     assert any(line == told for line in iter(watched.launcher.stdout.readline, ""))
 

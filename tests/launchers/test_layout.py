@@ -39,8 +39,8 @@ def test_a_file_says_what_python_would(tmp_path: pathlib.Path) -> None:
     [
         ("[actor", "is no TOML"),
         ("actor = 3", "[actor]: a table is wanted, got 3"),
-        ("[actor]\ngpu = 1", "[actor]: Unknown field 'gpu': did you mean gpus?"),
-        ("[actor]\ngpus = 'all'", "[actor]: gpus wants a whole number, got 'all'"),
+        ("[actor]\ngpu = 1", "[actor]: Unknown field 'gpu': did you mean gpus or cpus?"),
+        ("[actor]\ngpus = 'all'", "[actor]: gpus wants a number, got 'all'"),
         ("[actor]\ngpus = -1", "[actor]: gpus must be at least 0, got -1"),
         (
             "[actor]\non_failure = 'cry'",

@@ -1,0 +1,341 @@
+"""Runs replicas in processes on the hosts of a Ray cluster."""
+
+import contextlib
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent import futures
+
+import cloudpickle
+from launchpad import context
+
+from launchers import events as ev
+from launchers.host_agent import Opening
+from launchers.hosts import Host
+from launchers.placement import Need
+from launchers.plan import Plan, Replica, Server
+from launchers.ports import KnownAddress, bind, connect
+from launchers.processes import child_config, modules_of
+from launchers.ray_hosts import Cluster, NoRoom
+from launchers.site import Site
+from launchers.starting import StartQueue
+from launchers.versions import difference, installed_versions
+from usage import UsageError
+
+_OPEN_SECONDS = 60.0
+"""How long an agent may take to answer: Ray starts a process for it, which has much to load."""
+_RESERVE_SECONDS = 10.0
+_RESERVE_AGAIN_SECONDS = 3.0
+_HEAD_LOOK_SECONDS = 1.0
+_HEAD_STOP_SECONDS = 10.0
+_HEAD_PATIENCE_SECONDS = 40.0
+"""How long the cluster's head may be away; after 60 s Ray ends all of its processes, and so us."""
+_TRAVELLING = ("TF_", "OPENBLAS_", "XLA_", "JAX_")
+"""What names of environment variables begin with that replicas need as the launcher has them."""
+
+
+class ClusterBackend:
+    """Runs each replica in a process of its own, on the host that the plan names.
+
+    One agent a host, in a reservation of all that the replicas there need, starts them as
+    `processes.ReplicaProcesses` does. A replica whose host is lost is started on another one.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        events: "queue.SimpleQueue[ev.Event]",
+        run_directory: str,
+        life: int,
+    ) -> None:
+        """Reserves what the plan needs and has an agent ready on every host of it.
+
+        Args:
+            plan: What will run.
+            cluster: Where.
+            events: Where to tell the supervisor.
+            run_directory: Where the run's files go.
+            life: 1, and 1 more for each time that the run was resumed.
+
+        Raises:
+            UsageError: A host has not, or has not now, what it should, or not the same software.
+        """
+        self._plan = plan
+        self._cluster = cluster
+        self._tell = events.put
+        self._run_directory = run_directory
+        self._life = life
+        self._sites: list[Site] = []
+        self._where: dict[str, Site] = {}
+        self._ports: dict[str, tuple[int, ...]] = {}
+        self._asked: set[str] = set()
+        connect(plan, context.LaunchType.LOCAL_MULTI_PROCESSING)
+        payloads = (cloudpickle.dumps(r.node.function) for r in plan.replicas.values())
+        self._modules = list(dict.fromkeys(modules_of(plan, payloads)))
+        try:
+            self._open_sites()
+        except BaseException:
+            self._close_sites()
+            raise
+        self._queue = StartQueue(self._tell)
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch_head, name="head watch", daemon=True).start()
+
+    def start(self, replica: Replica) -> None:
+        """Has the replica started once those before it are."""
+        self._asked.discard(replica.name)
+        self._queue.put(replica.name, lambda: self._begin(replica))
+
+    def stop(self, name: str) -> None:
+        """Asks the replica to stop; one that has no process yet never gets one."""
+        if self._queue.cancel(name):
+            return
+        self._asked.add(name)
+        if self._where[name].runs(name):
+            self._where[name].stop(name)
+        else:  # It looks for a new host.
+            self._tell(ev.Ended(name, None))
+
+    def kill(self, name: str) -> None:
+        """Kills the replica's process, where its host can be reached."""
+        self._where[name].kill(name)
+
+    def close(self) -> None:
+        """Ends the agents and gives back what was reserved."""
+        self._closed.set()
+        self._queue.close()
+        self._close_sites()
+
+    def _open_sites(self) -> None:
+        members: dict[Host, list[Replica]] = {}
+        for replica in self._plan.replicas.values():
+            members.setdefault(replica.seat.host, []).append(replica)
+        pool = futures.ThreadPoolExecutor(len(members))
+        try:
+            with self._token() as token:
+                openings = [
+                    pool.submit(
+                        self._open,
+                        host,
+                        _sum(replicas),
+                        sum(len(replica.node.addresses) for replica in replicas),
+                        token,
+                        _RESERVE_SECONDS,
+                    )
+                    for host, replicas in members.items()
+                ]
+                futures.wait(openings)
+        finally:  # Who is interrupted does not wait for those that are under way.
+            pool.shutdown(wait=False, cancel_futures=True)
+        failures = [opening.exception() for opening in openings]
+        self._sites += [
+            o.result() for o, failure in zip(openings, failures, strict=True) if failure is None
+        ]
+        for failure in failures:
+            if isinstance(failure, NoRoom):
+                raise UsageError(f"{failure}.") from None
+            if failure is not None:
+                raise failure
+        for site, replicas in zip(self._sites, members.values(), strict=True):
+            for replica in replicas:
+                self._where[replica.name] = site
+                self._ports[replica.name] = site.take_ports(len(replica.node.addresses))
+
+    def _open(self, host: Host, need: Need, num_ports: int, token: str, seconds: float) -> Site:
+        """Returns a new site on `host`.
+
+        Raises:
+            NoRoom: The host does not have what is needed, or is another than it should be.
+        """
+        reservation = self._cluster.reserve(host, need, seconds)
+        try:
+            environment = {k: v for k, v in os.environ.items() if k.startswith(_TRAVELLING)}
+            opening: Opening = reservation.call(
+                "open",
+                environment,
+                self._modules,
+                self._run_directory,
+                token,
+                num_ports,
+                seconds=_OPEN_SECONDS,
+            )
+            self._check(host, opening)
+            return Site(reservation, opening, self._tell)
+        except BaseException as error:
+            reservation.release()
+            if isinstance(error, OSError):
+                raise NoRoom(f"The agent on {host.address} cannot be reached: {error}") from None
+            raise
+
+    def _check(self, host: Host, opening: Opening) -> None:
+        """Raises `NoRoom` where a host is not fit to run replicas of this launcher."""
+        differing = difference(installed_versions(), opening.versions)
+        if differing:
+            raise NoRoom(f"Host {host.address} has {differing}: install the same on all hosts")
+        if not opening.sees_run:
+            raise NoRoom(
+                f"Host {host.address} does not see the run directory {self._run_directory}: name "
+                "one on a path that all hosts share, with --run_dir"
+            )
+
+    @contextlib.contextmanager
+    def _token(self) -> Iterator[str]:
+        """Makes a file in the run's directory by which others know that it is the same one."""
+        name = f"shared-{secrets.token_hex(8)}"
+        path = os.path.join(self._run_directory, name)
+        with open(path, "x"):
+            pass
+        try:
+            yield name
+        finally:
+            os.remove(path)
+
+    def _begin(self, replica: Replica) -> None:
+        started = False
+        while not started:
+            try:
+                self._leave_lost_hosts(replica)
+            except NoRoom as error:
+                self._tell(ev.LeftOut(replica.name, str(error)))
+                return
+            if replica.name in self._asked:
+                return
+            site = self._where[replica.name]
+            config = child_config(
+                self._plan,
+                replica,
+                self._run_directory,
+                self._life,
+                self._gpus(replica, site),
+                self._ports[replica.name],
+            )
+            started = site.start(config, self._pickle(replica, site))
+
+    def _leave_lost_hosts(self, replica: Replica) -> None:
+        """Finds other hosts for a replica and those that it is connected to, where theirs is lost.
+
+        Raises:
+            NoRoom: There is none for the replica itself.
+        """
+        for peer in self._plan.replicas.values():
+            if replica.name in peer.holders and self._where[peer.name].lost is not None:
+                with contextlib.suppress(NoRoom):  # It will be told when its own start comes.
+                    self._move(peer)
+        if self._where[replica.name].lost is not None:
+            self._move(replica)
+
+    def _pickle(self, replica: Replica, site: Site) -> bytes:
+        """Returns the replica's function with all addresses as they are seen from `site`."""
+
+        def is_near(name: str) -> bool:
+            other = self._where[name]
+            return other.lost is None and other.host == site.host
+
+        def address(server: Server) -> KnownAddress:
+            host = self._where[server.replica].host.address
+            return KnownAddress(f"{host}:{self._ports[server.replica][server.place]}")
+
+        bind(self._plan, address, is_near)
+        pickled: bytes = cloudpickle.dumps(replica.node.function)
+        return pickled
+
+    def _gpus(self, replica: Replica, site: Site) -> tuple[str, ...]:
+        """Returns the names of the replica's GPUs at `site`, of those that it reserves."""
+        if site.host != replica.seat.host:
+            return site.gpus if replica.seat.gpus else ()
+        taken = _gpus(r for r in self._plan.replicas.values() if r.seat.host == site.host)
+        return tuple(site.gpus[taken.index(name)] for name in replica.seat.gpus)
+
+    def _move(self, replica: Replica) -> None:
+        """Seats a replica whose host is lost on another one.
+
+        Raises:
+            NoRoom: There is none.
+        """
+        lost = self._where[replica.name]
+        told = f"Its host {lost.host.address} was lost ({lost.lost})"
+        if replica.traits.per_host:
+            raise NoRoom(f"{told}; the others have their own")
+        need = replica.seat.need
+        for host in self._candidates(replica):
+            site = next((s for s in self._sites if s.host == host and s.lost is None), None)
+            with contextlib.suppress(NoRoom):
+                if site is None or need != Need():
+                    with self._token() as token:
+                        site = self._open(host, need, 0, token, _RESERVE_AGAIN_SECONDS)
+                    self._sites.append(site)
+                self._ports[replica.name] = site.take_ports(len(replica.node.addresses))
+                self._where[replica.name] = site
+                for holder in replica.holders:
+                    if self._where[holder].runs(holder):
+                        self._tell(ev.Stale(holder, replica.name))
+                return
+        raise NoRoom(f"{told}, and no other has room for it: it needs {need.describe()}")
+
+    def _candidates(self, replica: Replica) -> Sequence[Host]:
+        """Returns the hosts to try for a replica that has lost its own, the best first.
+
+        Those that the layout admits come first; then those that stand in for it; and at last those
+        whose agent has died, though perhaps not the host itself.
+        """
+        cut_off = {site.host.key for site in self._sites if site.cut_off}
+        doubtful = {site.host.key for site in self._sites if site.lost is not None}
+        known = list(dict.fromkeys(site.host for site in self._sites))
+        there = self._cluster.hosts if self._cluster.head_answers() else known
+        hosts = [host for host in there if host.key not in cut_off]
+        load = {host.key: 0 for host in hosts}
+        same_group = dict(load)
+        for name, site in self._where.items():
+            if site.host.key in load and site.lost is None:
+                load[site.host.key] += 1
+                same_group[site.host.key] += name.startswith(f"{replica.group}/")
+        place = replica.layout.place or replica.traits.place
+
+        def cost(host: Host) -> tuple[bool, bool, bool, int, int]:
+            doubted = host.key in doubtful
+            unlike = not host.is_called(replica.layout.host)
+            doubled = place == "one_per_host" and bool(same_group[host.key])
+            if place == "pack":
+                return doubted, unlike, doubled, 0, 0
+            return doubted, unlike, doubled, same_group[host.key], load[host.key]
+
+        return sorted(hosts, key=cost)
+
+    def _watch_head(self) -> None:
+        """Ends the program when the head of the cluster is lost, while that still goes in order."""
+        head = self._cluster.head
+        answered_at = time.monotonic()
+        while not self._closed.wait(_HEAD_LOOK_SECONDS):
+            if self._cluster.head_answers():
+                answered_at = time.monotonic()
+            elif time.monotonic() - answered_at > _HEAD_PATIENCE_SECONDS:
+                self._cluster.lost = True
+                reason = f"the head of the Ray cluster, {head}, was lost"
+                self._tell(ev.StopProgram("failed", reason, _HEAD_STOP_SECONDS))
+                return
+
+    def _close_sites(self) -> None:
+        if self._sites:
+            with futures.ThreadPoolExecutor(len(self._sites)) as pool:
+                list(pool.map(Site.close, self._sites))
+
+
+def _gpus(replicas: Iterable[Replica]) -> list[str]:
+    """Returns the plan's names of the GPUs that replicas of one host have."""
+    return sorted({name for replica in replicas for name in replica.seat.gpus})
+
+
+def _sum(replicas: Sequence[Replica]) -> Need:
+    """Returns what all replicas of a host need together; of GPUs, whole ones or a part of one."""
+    gpus = float(len(_gpus(replicas)))
+    if gpus == 1.0:
+        gpus = min(1.0, sum(replica.seat.need.gpus for replica in replicas))
+    return Need(
+        cpus=sum(replica.seat.need.cpus for replica in replicas),
+        gpus=gpus,
+        memory=sum(replica.seat.need.memory for replica in replicas),
+    )

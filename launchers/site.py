@@ -1,0 +1,118 @@
+"""One reserved part of a host, as the launcher sees it: replicas go there, events come back."""
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Optional
+
+from launchers import events as ev
+from launchers.child import ChildConfig
+from launchers.host_agent import End, Kill, Opening, Ready, Start, Stop
+from launchers.hosts import Host
+from launchers.link import LinkLost, knock
+from launchers.ray_hosts import Reservation
+
+_END_SECONDS = 3.0
+_ANSWER_SECONDS = 20.0
+
+
+class Site:
+    """A place where replicas run until the host is lost.
+
+    Attributes:
+        host: The host.
+        gpus: GPUs that are reserved there, by name.
+        lost: Why it is gone, or None while it is there.
+        cut_off: Whether it is gone because nothing is heard of it.
+    """
+
+    def __init__(
+        self, reservation: Reservation, opening: Opening, tell: Callable[[ev.Event], None]
+    ) -> None:
+        """Connects to the agent and waits until it is ready to start replicas.
+
+        Args:
+            reservation: What is reserved.
+            opening: What the agent answered when it was opened.
+            tell: Takes what replicas tell; where the host is lost, all that ran there has ended.
+
+        Raises:
+            OSError: The agent cannot be reached.
+        """
+        self.host: Host = reservation.host
+        self.gpus = opening.gpus
+        self.lost: Optional[str] = None
+        self.cut_off = False
+        self._reservation = reservation
+        self._ports = list(opening.ports)
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
+        self._link = knock(self.host.address, opening.port, opening.key)
+        if not isinstance(next(self._link.messages()), Ready):
+            raise ConnectionError("something else than an agent answers there")
+        self._follower = threading.Thread(target=self._follow, name="site", daemon=True)
+        self._follower.start()
+
+    def runs(self, name: str) -> bool:
+        """Returns whether a replica was started there and has not ended."""
+        with self._lock:
+            return name in self._running
+
+    def take_ports(self, count: int) -> tuple[int, ...]:
+        """Returns ports there that nobody else has.
+
+        Raises:
+            NoRoom: The host does not answer.
+        """
+        if count > len(self._ports):
+            self._ports += self._reservation.call("reserve", count, seconds=_ANSWER_SECONDS)
+        taken, self._ports = self._ports[:count], self._ports[count:]
+        return tuple(taken)
+
+    def start(self, config: ChildConfig, payload: bytes) -> bool:
+        """Has a replica started there; returns whether the site is still there."""
+        with self._lock:
+            if self.lost is not None:
+                return False
+            self._running.add(config.name)
+        self._link.send(Start(config, payload))
+        return True
+
+    def stop(self, name: str) -> None:
+        """Asks a replica to stop."""
+        self._link.send(Stop(name))
+
+    def kill(self, name: str) -> None:
+        """Ends a replica without asking."""
+        self._link.send(Kill(name))
+
+    def close(self) -> None:
+        """Ends the agent, waits until it is gone, and gives back what was reserved."""
+        self._link.send(End())
+        self._follower.join(_END_SECONDS)
+        self._link.close()
+        self._reservation.release()
+
+    def _follow(self) -> None:
+        try:
+            for event in self._link.messages():
+                self._pass_on(event)
+        except LinkLost as loss:
+            self.cut_off = loss.silent
+            self._lose(str(loss))
+
+    def _pass_on(self, event: ev.Event) -> None:
+        if isinstance(event, ev.Ended):
+            with self._lock:
+                self._running.discard(event.replica)
+        elif isinstance(event, ev.Starting):
+            event = dataclasses.replace(event, host=self.host.address)
+        self._tell(event)
+
+    def _lose(self, reason: str) -> None:
+        with self._lock:
+            self.lost = reason
+            names, self._running = self._running, set()
+        for name in sorted(names):
+            self._tell(ev.Ended(name, f"Its host {self.host.address} was lost: {reason}"))
