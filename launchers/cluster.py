@@ -6,7 +6,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 
 import cloudpickle
@@ -72,7 +72,6 @@ class ClusterBackend:
         self._sites: list[Site] = []
         self._where: dict[str, Site] = {}
         self._ports: dict[str, tuple[int, ...]] = {}
-        self._asked: set[str] = set()
         connect(plan, context.LaunchType.LOCAL_MULTI_PROCESSING)
         payloads = (cloudpickle.dumps(r.node.function) for r in plan.replicas.values())
         self._modules = list(dict.fromkeys(modules_of(plan, payloads)))
@@ -81,24 +80,19 @@ class ClusterBackend:
         except BaseException:
             self._close_sites()
             raise
+        self._first_sites = dict(self._where)
         self._queue = StartQueue(self._tell)
         self._closed = threading.Event()
         threading.Thread(target=self._watch_head, name="head watch", daemon=True).start()
 
     def start(self, replica: Replica) -> None:
         """Has the replica started once those before it are."""
-        self._asked.discard(replica.name)
         self._queue.put(replica.name, lambda: self._begin(replica))
 
     def stop(self, name: str) -> None:
         """Asks the replica to stop; one that has no process yet never gets one."""
-        if self._queue.cancel(name):
-            return
-        self._asked.add(name)
-        if self._where[name].runs(name):
+        if not self._queue.cancel(name):
             self._where[name].stop(name)
-        else:  # It looks for a new host.
-            self._tell(ev.Ended(name, None))
 
     def kill(self, name: str) -> None:
         """Kills the replica's process, where its host can be reached."""
@@ -195,25 +189,31 @@ class ClusterBackend:
             os.remove(path)
 
     def _begin(self, replica: Replica) -> None:
-        started = False
-        while not started:
+        """Starts a replica where it was, or on another host, if its own is lost."""
+        while True:
             try:
                 self._leave_lost_hosts(replica)
             except NoRoom as error:
-                self._tell(ev.LeftOut(replica.name, str(error)))
+                if self._queue.commit(replica.name, lambda: True):
+                    self._tell(ev.LeftOut(replica.name, str(error)))
                 return
-            if replica.name in self._asked:
+            start = self._prepare(replica)
+            if self._queue.commit(replica.name, start) is not False:
                 return
-            site = self._where[replica.name]
-            config = child_config(
-                self._plan,
-                replica,
-                self._run_directory,
-                self._life,
-                self._gpus(replica, site),
-                self._ports[replica.name],
-            )
-            started = site.start(config, self._pickle(replica, site))
+
+    def _prepare(self, replica: Replica) -> Callable[[], bool]:
+        """Returns what starts a replica and says whether its host was still there."""
+        site = self._where[replica.name]
+        config = child_config(
+            self._plan,
+            replica,
+            self._run_directory,
+            self._life,
+            self._gpus(replica, site),
+            self._ports[replica.name],
+        )
+        payload = self._pickle(replica, site)
+        return lambda: site.start(config, payload)
 
     def _leave_lost_hosts(self, replica: Replica) -> None:
         """Finds other hosts for a replica and those that it is connected to, where theirs is lost.
@@ -245,7 +245,7 @@ class ClusterBackend:
 
     def _gpus(self, replica: Replica, site: Site) -> tuple[str, ...]:
         """Returns the names of the replica's GPUs at `site`, of those that it reserves."""
-        if site.host != replica.seat.host:
+        if site is not self._first_sites[replica.name]:
             return site.gpus if replica.seat.gpus else ()
         taken = _gpus(r for r in self._plan.replicas.values() if r.seat.host == site.host)
         return tuple(site.gpus[taken.index(name)] for name in replica.seat.gpus)

@@ -41,7 +41,6 @@ class ReplicaProcesses:
         self._processes: dict[str, ForkServerProcess] = {}
         self._pipes: dict[str, Any] = {}
         self._followers: dict[str, threading.Thread] = {}
-        self._asked: set[str] = set()
         self._lock = threading.Lock()
         self._reaping = threading.Lock()  # `Process.start` looks at all processes' exits, as we do
         self._exit = contextlib.ExitStack()
@@ -55,21 +54,14 @@ class ReplicaProcesses:
             config: What its process must know.
             payload: Its node's function, pickled.
         """
-        self._asked.discard(config.name)
         self._queue.put(config.name, lambda: self._begin(config, payload))
 
     def stop(self, name: str) -> None:
         """Asks the replica to stop; one that has no process yet never gets one."""
         if self._queue.cancel(name):
             return
-        with self._lock:
-            self._asked.add(name)
-            pipe = self._pipes.get(name)
-        if pipe is None:  # The process is on its way, and will be killed when it comes.
-            self._tell(ev.Ended(name, None))
-            return
-        with contextlib.suppress(OSError):
-            pipe.send("stop")
+        with self._lock, contextlib.suppress(OSError, KeyError):  # One that has ended has no pipe.
+            self._pipes[name].send("stop")
 
     def kill(self, name: str) -> None:
         """Kills the replica's process."""
@@ -99,17 +91,20 @@ class ReplicaProcesses:
             ForkServer.revive()
             process.start()
         theirs.close()
-        with self._lock:
-            self._processes[name] = process
-            self._pipes[name] = ours
-            asked = name in self._asked
-        if asked:
+
+        def follow() -> bool:
+            with self._lock:
+                self._processes[name] = process
+                self._pipes[name] = ours
+            self._tell(ev.Starting(name))
+            self._followers[name] = threading.Thread(
+                target=self._follow, args=(name,), name=name, daemon=True
+            )
+            self._followers[name].start()
+            return True
+
+        if not self._queue.commit(name, follow):
             process.kill()
-            return
-        self._tell(ev.Starting(name))
-        follower = threading.Thread(target=self._follow, args=(name,), name=name, daemon=True)
-        self._followers[name] = follower
-        follower.start()
 
     def _follow(self, name: str) -> None:
         """Passes on what a replica tells, until its process is gone."""

@@ -80,8 +80,9 @@ class Site:
         return True
 
     def stop(self, name: str) -> None:
-        """Asks a replica to stop."""
-        self._link.send(Stop(name))
+        """Asks a replica to stop; one that has ended was told of."""
+        if self.runs(name):
+            self._link.send(Stop(name))
 
     def kill(self, name: str) -> None:
         """Ends a replica without asking."""
@@ -101,6 +102,7 @@ class Site:
         except LinkLost as loss:
             self.cut_off = loss.silent
             self._lose(str(loss))
+            self._reservation.release()
 
     def _pass_on(self, event: ev.Event) -> None:
         if isinstance(event, ev.Ended):

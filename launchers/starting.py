@@ -3,6 +3,7 @@
 import collections
 import threading
 from collections.abc import Callable
+from typing import Optional
 
 from launchers import events as ev
 
@@ -18,6 +19,7 @@ class StartQueue:
         """
         self._tell = tell
         self._waiting: collections.OrderedDict[str, Callable[[], None]] = collections.OrderedDict()
+        self._beginning: Optional[str] = None
         self._changed = threading.Condition()
         self._closed = False
         threading.Thread(target=self._run, name="starter", daemon=True).start()
@@ -27,16 +29,32 @@ class StartQueue:
 
         Args:
             name: Its name.
-            begin: Starts it; the next has to wait for its return.
+            begin: Prepares its start, and then calls `commit`; the next waits for its return.
         """
         with self._changed:
             self._waiting[name] = begin
             self._changed.notify()
 
-    def cancel(self, name: str) -> bool:
-        """Returns whether replica `name` still waited to be begun; it then is not."""
+    def commit(self, name: str, start: Callable[[], bool]) -> Optional[bool]:
+        """Starts the replica that is being begun; after that it cannot be cancelled.
+
+        Returns:
+            None if it was cancelled, else what `start` has returned: whether it has started.
+        """
         with self._changed:
-            if self._waiting.pop(name, None) is None:
+            if self._beginning != name:
+                return None
+            started = start()
+            if started:
+                self._beginning = None
+            return started
+
+    def cancel(self, name: str) -> bool:
+        """Returns whether replica `name` had not started; it then never does."""
+        with self._changed:
+            if name == self._beginning:
+                self._beginning = None
+            elif self._waiting.pop(name, None) is None:
                 return False
         self._tell(ev.Ended(name, None))
         return True
@@ -54,7 +72,9 @@ class StartQueue:
                 if not self._waiting:
                     return
                 name, begin = self._waiting.popitem(last=False)
+                self._beginning = name
             try:
                 begin()
             except Exception as error:
-                self._tell(ev.Ended(name, f"It could not be started: {error!r}"))
+                if self.commit(name, lambda: True):
+                    self._tell(ev.Ended(name, f"It could not be started: {error!r}"))

@@ -88,12 +88,17 @@ class ThreadBackend:
     def _begin(self, replica: Replica) -> None:
         name = replica.name
         runtime = self._runtimes[name]
-        self._threads[name] = threading.Thread(
-            target=self._run, args=(replica, runtime), name=name, daemon=True
-        )
-        self._events.put(ev.Starting(name))
-        self._threads[name].start()
-        runtime.wait_until_settled(_SETTLE_SECONDS)
+
+        def start() -> bool:
+            self._threads[name] = threading.Thread(
+                target=self._run, args=(replica, runtime), name=name, daemon=True
+            )
+            self._events.put(ev.Starting(name))
+            self._threads[name].start()
+            return True
+
+        if self._queue.commit(name, start):
+            runtime.wait_until_settled(_SETTLE_SECONDS)
 
     def _run(self, replica: Replica, runtime: NodeRuntime) -> None:
         ports = None
