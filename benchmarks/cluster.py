@@ -1,10 +1,11 @@
 """The same programs on three hosts of a Ray cluster and in processes of one machine.
 
-    python -m benchmarks.cluster [--programs=apex,r2d2,consumer_producers,d4pg]
+    python -m benchmarks.cluster [--programs=stop,apex,r2d2,consumer_producers,d4pg]
 
 The hosts are network namespaces of this machine, with an address and a Ray node each, so that both
-share its cores. Ape-X has 16 actors; learner and replay are on the first host, actors on all. Times
-are from the command to the event; Ray's nodes run before.
+share its cores. Ape-X has 16 actors; learner and replay are on the first host, actors on all.
+`stop` is Ape-X that is stopped once all of its nodes run: its end is timed from there until nothing
+is left. All other times are from the command to the event; Ray's nodes run before.
 """
 
 import os
@@ -29,11 +30,12 @@ AGENTS = {
     "apex": ("--agent=apex", "--num_actors=16"),
     "r2d2": ("--agent=r2d2", "--env=memory:40", "--num_actors=4"),
 }
+STOPPED = {"stop": (*AGENTS["apex"], "--nostop_when_solved")}
 FOREIGN = {
     "consumer_producers": ("--program=benchmarks.foreign:consumer_producers",),
     "d4pg": ("--program=benchmarks.foreign:d4pg_program",),
 }
-PROGRAMS = flags.DEFINE_list("programs", [*AGENTS, *FOREIGN], "What to run.")
+PROGRAMS = flags.DEFINE_list("programs", ["stop", *AGENTS, *FOREIGN], "What to run.")
 
 LAYOUT = """
 [learner]
@@ -68,7 +70,7 @@ def main(_: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as home, hosts.cluster(3) as network:
         support.wait_for(lambda: _is_calm(network), 120, "Ray's nodes have started")
         for name in PROGRAMS.value:
-            flags_ = (AGENTS | FOREIGN)[name]
+            flags_ = (STOPPED | AGENTS | FOREIGN)[name]
             local = _run(network, os.path.join(home, f"{name}-local"), ("--mode=local_mp", *flags_))
             layout = pathlib.Path(home, "layout.toml")
             text = LAYOUT.format(first=network.hosts[0].address)
@@ -112,10 +114,22 @@ def _run(network: hosts.Network, directory: str, more: Sequence[str]) -> Measure
             groups[group] = max(groups[group], count)
         if time.monotonic() - began > 400:
             process.kill()
+        if running is not None and os.path.basename(directory).startswith("stop-"):
+            began = time.monotonic()
+            process.terminate()
+            process.wait(60)
+            support.wait_for(lambda: not _left(network), 60, "nothing left")
         time.sleep(0.1)
     seconds = time.monotonic() - began
     result = support.read_json(os.path.join(directory, "result.json"))
     return Measured(process.returncode, result.get("outcome", "none"), running, seconds, groups)
+
+
+def _left(network: hosts.Network) -> list[str]:
+    """Returns the processes of runs that are there now."""
+    commands = [command for host in network.hosts for command in host.commands()]
+    words = ("launchgraph", "forkserver", "launch.py", "HostAgent")
+    return [command for command in commands if any(word in command for word in words)]
 
 
 def _groups(network: hosts.Network) -> Counter[tuple[str, int]]:

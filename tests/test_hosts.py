@@ -1,7 +1,6 @@
 """The hosts for tests of a cluster: they are apart, can be cut off, and leave nothing behind."""
 
 import contextlib
-import importlib.util
 import pathlib
 import signal
 import subprocess
@@ -48,15 +47,6 @@ with hosts.network(2) as network:
     holder = network.hosts[0]._switch
     print(holder, network.hosts[0]._keeper, sleeper.pid, flush=True)
     sleeper.wait()
-"""
-DRIVER = """
-import os, ray, sys
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-ray.init(address=sys.argv[1], _node_ip_address=sys.argv[2], log_to_driver=False)
-place = ray.remote(lambda: ray.util.get_node_ip_address() + os.environ.get("PLACE", ""))
-strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes()]
-places = [place.options(scheduling_strategy=strategy).remote() for strategy in strategies]
-print(*sorted(ray.get(places)), ray.cluster_resources()["box"])
 """
 
 
@@ -195,22 +185,6 @@ def test_nothing_is_left_of_a_network_whose_maker_was_killed(network: hosts.Netw
     maker.wait()
     wait_for(lambda: not any(runs(pid) for pid in left))
     assert runs(stays)
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed")
-def test_a_cluster_has_a_node_on_each_host_and_one_that_was_killed_comes_back() -> None:
-    box, there = ['--resources={"box": 1}'], {"PLACE": ":there"}
-    with skipping(), hosts.cluster(2, arguments={1: box}, environments={1: there}) as network:
-        first, second = network.hosts
-        driver = [sys.executable, "-c", DRIVER, network.address, first.address]
-        answer = [first.address, f"{second.address}:there", "1.0"]
-        assert first.run(driver).stdout.split() == answer
-        second.kill()
-        assert not second.processes()
-        second.start_ray()
-        assert "raylet" in {process.name() for process in second.processes()}
-        left = pids(first) | pids(second)
-    assert not any(runs(pid) for pid in left)
 
 
 @pytest.mark.parametrize("program", [None, "#!/bin/sh\necho not here >&2; exit 1"])
