@@ -126,7 +126,7 @@ def _leave_network(arguments: Sequence[str]) -> Optional[str]:
         values(["launch.py", *arguments], known_only=True)
         before = _settings_of(values["resume"].value)
         now = {name: values[name].value or before.get(name) for name in values}
-        joins_cluster = now["mode"] == "ray" and now["address"] is not None
+        joins_cluster = now["mode"] == "ray" and str(now["address"]).lower() != "none"
         if now["network"] in (None, "own") and not joins_cluster:
             isolation.enclose()
     except flags.Error:

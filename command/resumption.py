@@ -60,7 +60,9 @@ def arguments(path: str, values: flags.FlagValues, given: Sequence[str]) -> list
         raise UsageError(
             f"--{changed[0]} stays as the run in {path} was started with: leave it out."
         )
-    kept = {name: value for name, value in before.items() if name not in _NOT_KEPT}
+    mode = values["mode"].value if values["mode"].present else before["mode"]
+    not_kept = _NOT_KEPT if mode == "ray" else (*_NOT_KEPT, "address")
+    kept = {name: value for name, value in before.items() if name not in not_kept}
     return [*_flags(kept), *_flags(started.get("config", {}), CONFIG_PREFIX), *given]
 
 

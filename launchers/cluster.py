@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
+from typing import Optional
 
 import cloudpickle
 from launchpad import context
@@ -15,11 +16,12 @@ from launchpad import context
 from launchers import events as ev
 from launchers.host_agent import Opening
 from launchers.hosts import Host
+from launchers.link import LAUNCHER_PATIENCE_SECONDS
 from launchers.placement import Need
-from launchers.plan import Plan, Replica, Server
+from launchers.plan import Nearness, Plan, Replica, Server
 from launchers.ports import KnownAddress, bind, connect
 from launchers.processes import child_config, modules_of
-from launchers.ray_hosts import Cluster, NoRoom
+from launchers.ray_hosts import Cluster, NoRoom, Reservation
 from launchers.site import Site
 from launchers.starting import StartQueue
 from launchers.versions import difference, installed_versions
@@ -29,10 +31,13 @@ _OPEN_SECONDS = 60.0
 """How long an agent may take to answer: Ray starts a process for it, which has much to load."""
 _RESERVE_SECONDS = 10.0
 _RESERVE_AGAIN_SECONDS = 3.0
+_TRY_AGAIN_SECONDS = 30.0
+"""How long a host that had no room is not asked for the same again."""
 _HEAD_LOOK_SECONDS = 1.0
-_HEAD_STOP_SECONDS = 10.0
-_HEAD_PATIENCE_SECONDS = 40.0
+_HEAD_PATIENCE_SECONDS = 30.0
 """How long the cluster's head may be away; after 60 s Ray ends all of its processes, and so us."""
+_HEAD_STOP_SECONDS = 10.0
+_KILL_SECONDS = LAUNCHER_PATIENCE_SECONDS + 5.0
 _TRAVELLING = ("TF_", "OPENBLAS_", "XLA_", "JAX_")
 """What names of environment variables begin with that replicas need as the launcher has them."""
 
@@ -70,19 +75,24 @@ class ClusterBackend:
         self._run_directory = run_directory
         self._life = life
         self._sites: list[Site] = []
+        self._reservations: list[Reservation] = []
         self._where: dict[str, Site] = {}
         self._ports: dict[str, tuple[int, ...]] = {}
+        self._gpus: dict[str, tuple[str, ...]] = {}
+        self._homeless: set[str] = set()
+        self._no_room: dict[tuple[str, Need], float] = {}
+        self._closed = threading.Event()
+        self.kill_seconds = _KILL_SECONDS
         connect(plan, context.LaunchType.LOCAL_MULTI_PROCESSING)
         payloads = (cloudpickle.dumps(r.node.function) for r in plan.replicas.values())
         self._modules = list(dict.fromkeys(modules_of(plan, payloads)))
         try:
             self._open_sites()
         except BaseException:
+            self._closed.set()
             self._close_sites()
             raise
-        self._first_sites = dict(self._where)
         self._queue = StartQueue(self._tell)
-        self._closed = threading.Event()
         threading.Thread(target=self._watch_head, name="head watch", daemon=True).start()
 
     def start(self, replica: Replica) -> None:
@@ -135,9 +145,11 @@ class ClusterBackend:
             if failure is not None:
                 raise failure
         for site, replicas in zip(self._sites, members.values(), strict=True):
+            gpus = dict(zip(_gpu_names(replicas), site.gpus, strict=False))
             for replica in replicas:
                 self._where[replica.name] = site
                 self._ports[replica.name] = site.take_ports(len(replica.node.addresses))
+                self._gpus[replica.name] = tuple(gpus[name] for name in replica.seat.gpus)
 
     def _open(self, host: Host, need: Need, num_ports: int, token: str, seconds: float) -> Site:
         """Returns a new site on `host`.
@@ -147,6 +159,7 @@ class ClusterBackend:
         """
         reservation = self._cluster.reserve(host, need, seconds)
         try:
+            reservation.start_agent()
             environment = {k: v for k, v in os.environ.items() if k.startswith(_TRAVELLING)}
             opening: Opening = reservation.call(
                 "open",
@@ -158,15 +171,21 @@ class ClusterBackend:
                 seconds=_OPEN_SECONDS,
             )
             self._check(host, opening)
-            return Site(reservation, opening, self._tell)
+            site = Site(reservation, opening, self._tell, self._lose)
         except BaseException as error:
             reservation.release()
             if isinstance(error, OSError):
                 raise NoRoom(f"The agent on {host.address} cannot be reached: {error}") from None
             raise
+        if self._closed.is_set():  # Nobody waits for it any more.
+            site.close()
+            raise NoRoom("The run has ended")
+        return site
 
     def _check(self, host: Host, opening: Opening) -> None:
         """Raises `NoRoom` where a host is not fit to run replicas of this launcher."""
+        if opening.node != host.key:
+            raise NoRoom(f"Another Ray node has the address {host.address}, too")
         differing = difference(installed_versions(), opening.versions)
         if differing:
             raise NoRoom(f"Host {host.address} has {differing}: install the same on all hosts")
@@ -209,11 +228,23 @@ class ClusterBackend:
             replica,
             self._run_directory,
             self._life,
-            self._gpus(replica, site),
+            self._gpus[replica.name],
             self._ports[replica.name],
         )
         payload = self._pickle(replica, site)
         return lambda: site.start(config, payload)
+
+    def _lose(self, site: Site, names: set[str]) -> None:
+        """Tells of the end of all that ran on a host that is lost; who is needed most comes first.
+
+        Called from the site's own thread.
+        """
+        replicas = [replica for replica in self._plan.replicas.values() if replica.name in names]
+        replicas.sort(key=lambda replica: replica.traits.dispensable)
+        self._homeless |= {r.name for r in replicas if r.traits.on_failure == "restart"}
+        for replica in replicas:
+            told = f"Its host {site.host.address} was lost: {site.lost}"
+            self._tell(ev.Ended(replica.name, told))
 
     def _leave_lost_hosts(self, replica: Replica) -> None:
         """Finds other hosts for a replica and those that it is connected to, where theirs is lost.
@@ -221,8 +252,9 @@ class ClusterBackend:
         Raises:
             NoRoom: There is none for the replica itself.
         """
-        for peer in self._plan.replicas.values():
-            if replica.name in peer.holders and self._where[peer.name].lost is not None:
+        for name in list(self._homeless):
+            peer = self._plan.replicas[name]
+            if replica.name in peer.holders:
                 with contextlib.suppress(NoRoom):  # It will be told when its own start comes.
                     self._move(peer)
         if self._where[replica.name].lost is not None:
@@ -231,50 +263,85 @@ class ClusterBackend:
     def _pickle(self, replica: Replica, site: Site) -> bytes:
         """Returns the replica's function with all addresses as they are seen from `site`."""
 
-        def is_near(name: str) -> bool:
-            other = self._where[name]
-            return other.lost is None and other.host == site.host
-
         def address(server: Server) -> KnownAddress:
             host = self._where[server.replica].host.address
-            return KnownAddress(f"{host}:{self._ports[server.replica][server.place]}")
+            return KnownAddress(f"{host}:{self._ports[server.replica][server.number]}")
 
-        bind(self._plan, address, is_near)
+        bind(self._plan, address, self._nearness(site))
         pickled: bytes = cloudpickle.dumps(replica.node.function)
         return pickled
 
-    def _gpus(self, replica: Replica, site: Site) -> tuple[str, ...]:
-        """Returns the names of the replica's GPUs at `site`, of those that it reserves."""
-        if site is not self._first_sites[replica.name]:
-            return site.gpus if replica.seat.gpus else ()
-        taken = _gpus(r for r in self._plan.replicas.values() if r.seat.host == site.host)
-        return tuple(site.gpus[taken.index(name)] for name in replica.seat.gpus)
+    def _nearness(self, site: Site) -> Callable[[str], Nearness]:
+        """Returns what says how near replicas are to one at `site`."""
+
+        def nearness(name: str) -> Nearness:
+            other = self._where[name]
+            if other.lost is not None:
+                return Nearness.LOST
+            return Nearness.NEAR if other.host.key == site.host.key else Nearness.THERE
+
+        return nearness
 
     def _move(self, replica: Replica) -> None:
-        """Seats a replica whose host is lost on another one.
+        """Seats a replica whose host is lost on another one, and tells those who must know.
 
         Raises:
             NoRoom: There is none.
         """
-        lost = self._where[replica.name]
-        told = f"Its host {lost.host.address} was lost ({lost.lost})"
+        old = self._where[replica.name]
+        self._homeless.discard(replica.name)
+        reason = f"Its host {old.host.address} was lost ({old.lost})"
         if replica.traits.per_host:
-            raise NoRoom(f"{told}; the others have their own")
-        need = replica.seat.need
-        for host in self._candidates(replica):
-            site = next((s for s in self._sites if s.host == host and s.lost is None), None)
-            with contextlib.suppress(NoRoom):
-                if site is None or need != Need():
-                    with self._token() as token:
-                        site = self._open(host, need, 0, token, _RESERVE_AGAIN_SECONDS)
-                    self._sites.append(site)
-                self._ports[replica.name] = site.take_ports(len(replica.node.addresses))
-                self._where[replica.name] = site
-                for holder in replica.holders:
-                    if self._where[holder].runs(holder):
-                        self._tell(ev.Stale(holder, replica.name))
-                return
-        raise NoRoom(f"{told}, and no other has room for it: it needs {need.describe()}")
+            raise NoRoom(f"{reason}; the others have their own")
+        site = self._find_site(replica)
+        if site is None:
+            need = replica.layout.need.describe()
+            raise NoRoom(f"{reason}, and no other has room for it: it needs {need}")
+        self._where[replica.name] = site
+        for holder in replica.holders:
+            there = self._where[holder]
+            if not there.runs(holder):
+                continue
+            nearness = self._nearness(there)
+            used = [self._plan.server_of(a, nearness) for a in self._plan.replicas[holder].uses]
+            if any(server is not None and server.replica == replica.name for server in used):
+                self._tell(ev.Stale(holder, replica.name))
+
+    def _find_site(self, replica: Replica) -> Optional[Site]:
+        """Returns a site with room for a replica and with ports for it, or None."""
+        needs = [replica.seat.need]
+        if replica.layout.gpus is None and replica.seat.gpus:  # It can do without.
+            needs.append(replica.layout.need)
+        for need in needs:
+            for host in self._candidates(replica):
+                if time.monotonic() < self._no_room.get((host.key, need), 0.0):
+                    continue
+                try:
+                    site = self._site_on(host, need)
+                    self._ports[replica.name] = site.take_ports(len(replica.node.addresses))
+                    self._gpus[replica.name] = site.gpus if need.gpus else ()
+                    return site
+                except NoRoom:
+                    again = time.monotonic() + _TRY_AGAIN_SECONDS
+                    self._no_room[host.key, need] = again
+        return None
+
+    def _site_on(self, host: Host, need: Need) -> Site:
+        """Returns a site on `host` with `need` reserved; only GPUs need an agent of their own.
+
+        Raises:
+            NoRoom: The host has not what is needed.
+        """
+        for site in self._sites:
+            if site.host.key == host.key and site.lost is None and not need.gpus:
+                if need != Need():
+                    seconds = _RESERVE_AGAIN_SECONDS
+                    self._reservations.append(self._cluster.reserve(host, need, seconds))
+                return site
+        with self._token() as token:
+            site = self._open(host, need, 0, token, _RESERVE_AGAIN_SECONDS)
+        self._sites.append(site)
+        return site
 
     def _candidates(self, replica: Replica) -> Sequence[Host]:
         """Returns the hosts to try for a replica that has lost its own, the best first.
@@ -296,12 +363,12 @@ class ClusterBackend:
         place = replica.layout.place or replica.traits.place
 
         def cost(host: Host) -> tuple[bool, bool, bool, int, int]:
-            doubted = host.key in doubtful
             unlike = not host.is_called(replica.layout.host)
             doubled = place == "one_per_host" and bool(same_group[host.key])
             if place == "pack":
-                return doubted, unlike, doubled, 0, 0
-            return doubted, unlike, doubled, same_group[host.key], load[host.key]
+                return host.key in doubtful, unlike, doubled, 0, 0
+            others = same_group[host.key], load[host.key]
+            return host.key in doubtful, unlike, doubled, *others
 
         return sorted(hosts, key=cost)
 
@@ -319,19 +386,23 @@ class ClusterBackend:
                 return
 
     def _close_sites(self) -> None:
+        if not self._cluster.head_answers():
+            self._cluster.lost = True
+        for reservation in self._reservations:
+            reservation.release()
         if self._sites:
             with futures.ThreadPoolExecutor(len(self._sites)) as pool:
                 list(pool.map(Site.close, self._sites))
 
 
-def _gpus(replicas: Iterable[Replica]) -> list[str]:
+def _gpu_names(replicas: Iterable[Replica]) -> list[str]:
     """Returns the plan's names of the GPUs that replicas of one host have."""
     return sorted({name for replica in replicas for name in replica.seat.gpus})
 
 
 def _sum(replicas: Sequence[Replica]) -> Need:
     """Returns what all replicas of a host need together; of GPUs, whole ones or a part of one."""
-    gpus = float(len(_gpus(replicas)))
+    gpus = float(len(_gpu_names(replicas)))
     if gpus == 1.0:
         gpus = min(1.0, sum(replica.seat.need.gpus for replica in replicas))
     return Need(

@@ -68,6 +68,7 @@ class Opening:
         sees_run: Whether the run's directory is there.
         ports: Ports that it has reserved.
         gpus: GPUs that it may hand out, by name.
+        node: What Ray knows its host by.
     """
 
     port: int
@@ -76,6 +77,7 @@ class Opening:
     sees_run: bool
     ports: Sequence[int]
     gpus: tuple[str, ...]
+    node: str
 
 
 class HostAgent:
@@ -103,6 +105,9 @@ class HostAgent:
             token: Name of a file there that proves that it is the same one.
             num_ports: Ports to reserve.
         """
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
         os.environ.update(environment)
         # What is forked would load the program of this process, which is Ray's worker.
         vars(sys.modules["__main__"]).pop("__file__", None)
@@ -120,6 +125,7 @@ class HostAgent:
             sees_run,
             self.reserve(num_ports),
             this_machine().gpus,
+            node,
         )
 
     def reserve(self, count: int) -> list[int]:

@@ -1,6 +1,7 @@
 """A program and a layout, checked: what will run, before anything does."""
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
@@ -32,7 +33,9 @@ class Replica:
         traits: What the node says of itself, with the layout's word over it.
         layout: What the layout says of its group.
         seat: On which host it runs, at first, what it reserves there, and its GPUs.
-        holders: Replicas that hold a handle of this one; they stop first.
+        holders: Replicas that hold a handle of this one, or of one that stands in for it; they
+            stop first.
+        uses: The addresses that its handles lead to.
     """
 
     group: str
@@ -42,6 +45,7 @@ class Replica:
     layout: GroupLayout
     seat: Seat
     holders: frozenset[str]
+    uses: tuple[lp.Address, ...]
 
     @property
     def name(self) -> str:
@@ -53,7 +57,15 @@ class Server(NamedTuple):
     """A replica, and which of its node's addresses is meant."""
 
     replica: str
-    place: int
+    number: int
+
+
+class Nearness(enum.IntEnum):
+    """How well a server suits one who asks for an address."""
+
+    LOST = 0
+    THERE = 1
+    NEAR = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,24 +91,29 @@ class Plan:
         """Who listens on an address, by the address's identity."""
         servers: dict[int, list[Server]] = {}
         for name, replica in self.replicas.items():
-            for place, address in enumerate(replica.node.addresses):
-                servers.setdefault(id(address), []).append(Server(name, place))
+            for index, address in enumerate(replica.node.addresses):
+                servers.setdefault(id(address), []).append(Server(name, index))
         return servers
 
-    def server_of(self, address: lp.Address, is_near: Callable[[str], bool]) -> Server:
-        """Returns who listens on `address` for one who asks.
+    def server_of(
+        self, address: lp.Address, nearness: Callable[[str], Nearness]
+    ) -> Optional[Server]:
+        """Returns who listens on `address` for one who asks, or None where nobody does.
+
+        That is a replica on the same host; else who serves the same at its origin; else another
+        replica, one that is there before one that is lost.
 
         Args:
             address: An address of a node.
-            is_near: Whether a replica, by its name, is on the host of who asks.
+            nearness: How near a replica, by its name, is to who asks.
         """
         servers = self.servers.get(id(address), ())
-        for server in servers:
-            if is_near(server.replica):
-                return server
-        if id(address) in self.stands_in_for:
-            return self.server_of(self.stands_in_for[id(address)], is_near)
-        return servers[0]
+        best = max(servers, key=lambda server: nearness(server.replica), default=None)
+        if best is None or nearness(best.replica) != Nearness.NEAR:
+            origin = self.stands_in_for.get(id(address))
+            if origin is not None:
+                return self.server_of(origin, nearness)
+        return best
 
     def describe(self) -> dict[str, Any]:
         """Returns the plan as plain data, for people and for `plan.json`."""
@@ -155,9 +172,12 @@ def make_plan(
     if hosts is None:
         hosts = [this_machine() if mode == "local_mp" else Host("localhost")]
     layouts = {group: layout.groups.get(group, GroupLayout()) for group in program.groups}
+    if not hosts:
+        raise UsageError("The cluster has no host that takes work: start one with CPUs.")
     seats = _seat(nodes, layouts, hosts, on_cluster=mode == "ray")
-    stand_ins = [node for node in nodes.values() if contract.traits_of(node).stands_in_for]
+    stand_ins = _stand_ins(nodes)
     addresses = [address for node in nodes.values() for address in node.addresses]
+    uses = _uses(nodes)
     nodes = {name: nodes.get(name, nodes[f"{_group(name)}/0"]) for name in seats}
     holders = _holders(nodes, stand_ins)
     replicas = {
@@ -169,6 +189,7 @@ def make_plan(
             layout=layouts[_group(name)],
             seat=seats[name],
             holders=frozenset(holders[name]),
+            uses=uses[id(node)],
         )
         for name, node in nodes.items()
     }
@@ -179,7 +200,7 @@ def make_plan(
         addresses,
         {
             id(address): origin
-            for node in stand_ins
+            for node, _ in stand_ins
             for address in node.addresses
             if (origin := contract.traits_of(node).stands_in_for) is not None
         },
@@ -208,19 +229,32 @@ def _seat(
             )
     seating = Seating(hosts)
     seats = seating.place(members, wishes)
-    stand_ins = [node for node in nodes.values() if contract.traits_of(node).stands_in_for]
-    holders = _holders(nodes, stand_ins)
-    for name in nodes:
-        if not traits[name].per_host:
-            continue
+    holders = _holders(nodes, _stand_ins(nodes))
+    hosts_of = {name: {seat.host} for name, seat in seats.items()}
+    for name in reversed([name for name in nodes if traits[name].per_host]):  # holders come later
         group = _group(name)
-        served = {seats[holder].host for holder in holders[name] if holder in seats}
-        for owner in _owners(nodes, traits[name].stands_in_for):
-            served.discard(seats[owner].host)
-        for index, host in enumerate(host for host in hosts if host in served):
+        needed = set().union(*(hosts_of.get(holder, ()) for holder in holders[name]))
+        for owner in _owners(nodes, _origin(nodes, traits[name])):
+            needed -= hosts_of[owner]
+        hosts_of[name] = needed
+        for index, host in enumerate(host for host in hosts if host in needed):
             there = wishes[group]._replace(host=host.address)
             seats |= seating.place({group: [f"{group}/{index}"]}, {group: there})
     return seats
+
+
+def _stand_ins(nodes: Mapping[str, base.Node]) -> list[tuple[base.Node, lp.Address]]:
+    """Returns the nodes that stand in for another one, with the address of that."""
+    found = [(node, _origin(nodes, contract.traits_of(node))) for node in nodes.values()]
+    return [(node, origin) for node, origin in found if origin is not None]
+
+
+def _origin(nodes: Mapping[str, base.Node], traits: contract.Traits) -> Optional[lp.Address]:
+    """Returns the address of what a node stands in for, itself or through others that do."""
+    address = traits.stands_in_for
+    for owner in _owners(nodes, address):
+        return _origin(nodes, contract.traits_of(nodes[owner])) or address
+    return address
 
 
 def _wish(layout: GroupLayout, traits: contract.Traits, on_cluster: bool) -> Wish:
@@ -228,6 +262,25 @@ def _wish(layout: GroupLayout, traits: contract.Traits, on_cluster: bool) -> Wis
     if not on_cluster:
         return Wish(Need(gpus=layout.need.gpus), "pack", gpu_if_any=gpu_if_any)
     return Wish(layout.need, layout.place or traits.place, layout.host, gpu_if_any)
+
+
+def _uses(nodes: Mapping[str, base.Node]) -> dict[int, tuple[lp.Address, ...]]:
+    """Returns the addresses that each node's handles lead to, by the node's identity."""
+    makers: dict[int, list[base.Node]] = {}
+    for node in nodes.values():
+        for part in _parts(node):
+            for handle in part._created_handles:
+                makers.setdefault(id(handle), []).append(node)
+    return {
+        id(node): tuple(
+            address
+            for part in _parts(node)
+            for handle in part.input_handles
+            for maker in makers.get(id(handle), ())
+            for address in maker.addresses
+        )
+        for node in nodes.values()
+    }
 
 
 def _owners(nodes: Mapping[str, base.Node], address: Optional[lp.Address]) -> set[str]:
@@ -245,6 +298,12 @@ def _check_layout(layout: Layout, program: lp.Program, mode: str) -> None:
             raise UsageError(
                 f"The layout names the group {label!r}, but the program has only "
                 f"{', '.join(program.groups)}."
+            )
+        node = program.groups[label][0]
+        if contract.traits_of(node).per_host and (group.host or group.place):
+            raise UsageError(
+                f"The layout says where {label} runs, but it runs on each host that needs it: "
+                "leave out host and place."
             )
         if group.env and mode in THREAD_MODES:
             raise UsageError(
@@ -296,7 +355,9 @@ def _parts(node: base.Node) -> list[base.Node]:
     return [node, *getattr(node, "nodes", [])]
 
 
-def _holders(nodes: Mapping[str, base.Node], stand_ins: Iterable[base.Node]) -> dict[str, set[str]]:
+def _holders(
+    nodes: Mapping[str, base.Node], stand_ins: Iterable[tuple[base.Node, lp.Address]]
+) -> dict[str, set[str]]:
     """Returns, for each node, who holds a handle of it.
 
     Who holds a handle of one of `stand_ins` may be connected to the one that it stands in for.
@@ -306,8 +367,8 @@ def _holders(nodes: Mapping[str, base.Node], stand_ins: Iterable[base.Node]) -> 
         for part in _parts(node):
             for handle in part._created_handles:
                 makers.setdefault(id(handle), set()).add(name)
-    for node in stand_ins:
-        owners = _owners(nodes, contract.traits_of(node).stands_in_for)
+    for node, origin in stand_ins:
+        owners = _owners(nodes, origin)
         for handle in node._created_handles:
             makers.setdefault(id(handle), set()).update(owners)
     holders: dict[str, set[str]] = {name: set() for name in nodes}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import launchpad as lp
 from launchpad import context
 
-from launchers.plan import Plan, Server
+from launchers.plan import Nearness, Plan, Server
 
 
 class ReservedPort(lp.AbstractAddressBuilder):
@@ -63,7 +63,7 @@ class LocalPorts:
             for name, replica in plan.replicas.items()
         }
         connect(plan, launch_type)
-        bind(plan, lambda server: self._ports[server.replica][server.place])
+        bind(plan, lambda server: self._ports[server.replica][server.number])
 
     def of(self, name: str) -> tuple[int, ...]:
         """Returns the ports on which replica `name` listens."""
@@ -90,14 +90,16 @@ def connect(plan: Plan, launch_type: context.LaunchType) -> None:
 def bind(
     plan: Plan,
     builder: Callable[[Server], lp.AbstractAddressBuilder],
-    is_near: Callable[[str], bool] = lambda name: True,
+    nearness: Callable[[str], Nearness] = lambda name: Nearness.NEAR,
 ) -> None:
-    """Binds every address of the plan's nodes to the server that is meant.
+    """Binds every address of the plan's nodes to the server that is meant, where there is one.
 
     Args:
         plan: The plan.
         builder: Says where a server is.
-        is_near: Whether a replica, by its name, is on the host that the addresses are for.
+        nearness: How near a replica, by its name, is to whom the addresses are for.
     """
     for address in plan.addresses:
-        address.bind(builder(plan.server_of(address, is_near)))
+        server = plan.server_of(address, nearness)
+        if server is not None:
+            address.bind(builder(server))

@@ -24,6 +24,7 @@ from launchers.fork_server import ForkServer
 from launchers.plan import Plan, Replica
 from launchers.ports import LocalPorts
 from launchers.starting import StartQueue
+from launchers.supervisor import KILLED_SECONDS
 
 
 class ReplicaProcesses:
@@ -152,6 +153,7 @@ class ProcessBackend:
             run_directory: Where the run's files go.
             life: 1, and 1 more for each time that the run was resumed.
         """
+        self.kill_seconds = KILLED_SECONDS
         self._plan = plan
         self._run_directory = run_directory
         self._life = life

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import site
 import socket
 import sys
 import sysconfig
@@ -31,14 +32,31 @@ class NoRoom(Exception):
 
 
 class Reservation:
-    """A part of a host that is this run's, and an agent in it."""
+    """A part of a host that is this run's, with an agent in it once one is started."""
 
-    def __init__(self, cluster: "Cluster", host: Host, group: Any, agent: Any) -> None:
+    def __init__(self, cluster: "Cluster", host: Host, need: Need, group: Any) -> None:
         """Takes what `Cluster.reserve` has made."""
         self.host = host
         self._cluster = cluster
+        self._need = need
         self._group = group
-        self._agent = agent
+        self._agent: Any = None
+
+    def start_agent(self) -> None:
+        """Has Ray start the agent, in the background."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        self._agent = (
+            ray.remote(HostAgent)
+            .options(
+                num_cpus=0,
+                num_gpus=self._need.gpus,
+                max_concurrency=2,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, 0),
+            )
+            .remote(self.host.address)
+        )
 
     def call(self, method: str, *arguments: Any, seconds: float) -> Any:
         """Returns the answer of the agent's method.
@@ -51,8 +69,9 @@ class Reservation:
         try:
             return ray.get(getattr(self._agent, method).remote(*arguments), timeout=seconds)
         except (ray.exceptions.RayError, TimeoutError) as error:
-            reason = (str(error).strip() or repr(error)).splitlines()[0]
-            raise NoRoom(f"{self.host.address} does not answer: {reason}") from None
+            lines = (str(error).strip() or repr(error)).splitlines()
+            reason = lines[0] if lines[0] == lines[-1] else f"{lines[0]} {lines[-1].strip()}"
+            raise NoRoom(f"Host {self.host.address} does not answer: {reason}") from None
 
     def release(self) -> None:
         """Ends the agent and gives back what was reserved."""
@@ -61,7 +80,8 @@ class Reservation:
         if self._cluster.lost:
             return
         with contextlib.suppress(Exception):  # The host may be gone.
-            ray.kill(self._agent)
+            if self._agent is not None:
+                ray.kill(self._agent)
             ray.util.remove_placement_group(self._group)
 
 
@@ -102,13 +122,12 @@ class Cluster:
         return [_host(node) for node in nodes]
 
     def reserve(self, host: Host, need: Need, seconds: float) -> Reservation:
-        """Reserves `need` on `host`, and starts an agent in it.
+        """Reserves `need` on `host`.
 
         Raises:
             NoRoom: The host has not, or has not now, what is needed.
         """
         import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         bundle = {"CPU": need.cpus, "GPU": need.gpus, "memory": int(need.memory * GIB)}
         bundle = {name: amount for name, amount in bundle.items() if amount}
@@ -116,18 +135,15 @@ class Cluster:
         group = ray.util.placement_group([bundle], "STRICT_PACK")
         if not group.wait(seconds):
             ray.util.remove_placement_group(group)
-            raise NoRoom(f"{need.describe()} are not free on {host.describe()}")
-        agent = (
-            ray.remote(HostAgent)
-            .options(
-                num_cpus=0,
-                num_gpus=need.gpus,
-                max_concurrency=2,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0),
-            )
-            .remote(host.address)
-        )
-        return Reservation(self, host, group, agent)
+            raise NoRoom(f"{need.describe()} are not free now on {host.describe()}")
+        return Reservation(self, host, need, group)
+
+
+class _Connection:
+    """This process's connection to Ray, which runs that overlap share."""
+
+    lock = threading.Lock()
+    users = 0
 
 
 @contextlib.contextmanager
@@ -139,15 +155,36 @@ def joined(address: Optional[str]) -> Iterator[Cluster]:
     Raises:
         UsageError: Ray is not installed, or there is no cluster at `address`.
     """
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # Nothing may start one by accident.
     try:
         import ray
     except ImportError:
         raise UsageError(
             "Mode ray needs Ray, which is not installed: pip install 'launchgraph[cluster]'."
         ) from None
-    if ray.is_initialized():
-        yield Cluster()
-        return
+    with _Connection.lock:
+        is_ours = _Connection.users > 0 or not ray.is_initialized()
+        if not ray.is_initialized():
+            _join(address)
+        elif address not in (None, "auto", ray.get_runtime_context().gcs_address):
+            raise UsageError(
+                f"This process has joined the Ray cluster {ray.get_runtime_context().gcs_address} "
+                f"already, and cannot join {address}, too."
+            )
+        _Connection.users += is_ours
+    cluster = Cluster()
+    try:
+        yield cluster
+    finally:
+        with _Connection.lock:
+            _Connection.users -= is_ours
+            if is_ours and not _Connection.users:
+                _leave(cluster)
+
+
+def _join(address: Optional[str]) -> None:
+    import ray
+
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     sources = _sources_that_travel()
     if sources:
@@ -159,14 +196,16 @@ def joined(address: Optional[str]) -> Iterator[Cluster]:
     try:
         with _signals_kept():
             ray.init(**options)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise UsageError(f"The Ray cluster {address or ''} cannot be joined: {error}") from None
-    try:
-        yield Cluster()
-    finally:
-        # Without its head, Ray would wait for it and then end the process.
-        leaving = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
-        leaving.start()
+
+
+def _leave(cluster: Cluster) -> None:
+    import ray
+
+    leaving = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
+    leaving.start()
+    if not cluster.lost:  # Else Ray waits for the head, and ends the process in the end.
         leaving.join(_SHUTDOWN_SECONDS)
 
 
@@ -214,7 +253,9 @@ def _host(node: Any) -> Host:
 
 def _sources_that_travel() -> list[str]:
     """Returns the files and folders of the loaded modules that no host can have installed."""
-    installed = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "purelib")]
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    folders += [*site.getsitepackages(), site.getusersitepackages()]
+    installed = {os.path.realpath(folder) for folder in folders}
     own = own_modules()
     sources = {
         source

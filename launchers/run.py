@@ -26,14 +26,17 @@ from launchers.directory import (
     RunDirectory,
 )
 from launchers.layout import Layout
+from launchers.link import LAUNCHER_PATIENCE_SECONDS
 from launchers.plan import THREAD_MODES, Plan, check_mode, make_plan
 from launchers.processes import ProcessBackend
 from launchers.supervisor import Backend, ReplicaStatus, Result, Supervisor
 from launchers.threads import ThreadBackend
 from launchers.watchdog import check_timeout
+from usage import UsageError
 
 STOP_SECONDS = 10.0
 """How long a program that is asked to stop may take, unless told; Launchpad's own notice."""
+SHORTEST_ON_CLUSTER = LAUNCHER_PATIENCE_SECONDS + 15.0
 STALL_SECONDS = 120.0
 """How long a replica may do nothing before the watchdog barks, unless told."""
 
@@ -190,6 +193,12 @@ def launch(
     """
     check_mode(mode)
     check_timeout(stall_timeout)
+    if mode == "ray" and stall_timeout is not None and stall_timeout < SHORTEST_ON_CLUSTER:
+        raise UsageError(
+            f"A link between hosts may be silent for {LAUNCHER_PATIENCE_SECONDS:g} s before they "
+            f"count as lost: in mode ray the stall timeout must be at least "
+            f"{SHORTEST_ON_CLUSTER:g} s, got {stall_timeout:g}."
+        )
     with contextlib.ExitStack() as release:
         joined = release.enter_context(ray_hosts.joined(address)) if mode == "ray" else None
         plan = make_plan(program, mode, layout, None if joined is None else joined.hosts)

@@ -2,18 +2,20 @@
 
 import dataclasses
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Optional
 
 from launchers import events as ev
 from launchers.child import ChildConfig
-from launchers.host_agent import End, Kill, Opening, Ready, Start, Stop
+from launchers.host_agent import End, Kill, Opening, Start, Stop
 from launchers.hosts import Host
 from launchers.link import LinkLost, knock
 from launchers.ray_hosts import Reservation
 
 _END_SECONDS = 3.0
 _ANSWER_SECONDS = 20.0
+_READY_SECONDS = 120.0
 
 
 class Site:
@@ -27,17 +29,22 @@ class Site:
     """
 
     def __init__(
-        self, reservation: Reservation, opening: Opening, tell: Callable[[ev.Event], None]
+        self,
+        reservation: Reservation,
+        opening: Opening,
+        tell: Callable[[ev.Event], None],
+        on_loss: Callable[["Site", set[str]], None],
     ) -> None:
         """Connects to the agent and waits until it is ready to start replicas.
 
         Args:
             reservation: What is reserved.
             opening: What the agent answered when it was opened.
-            tell: Takes what replicas tell; where the host is lost, all that ran there has ended.
+            tell: Takes what replicas tell.
+            on_loss: Called with the names of those that ran there when the host is lost.
 
         Raises:
-            OSError: The agent cannot be reached.
+            OSError: The agent cannot be reached, or is not ready in time.
         """
         self.host: Host = reservation.host
         self.gpus = opening.gpus
@@ -46,11 +53,15 @@ class Site:
         self._reservation = reservation
         self._ports = list(opening.ports)
         self._tell = tell
+        self._on_loss = on_loss
         self._lock = threading.Lock()
         self._running: set[str] = set()
         self._link = knock(self.host.address, opening.port, opening.key)
-        if not isinstance(next(self._link.messages()), Ready):
-            raise ConnectionError("something else than an agent answers there")
+        try:
+            next(self._link.messages(_READY_SECONDS))  # It says that it is ready.
+        except LinkLost:
+            self._link.close()
+            raise
         self._follower = threading.Thread(target=self._follow, name="site", daemon=True)
         self._follower.start()
 
@@ -99,9 +110,12 @@ class Site:
         try:
             for event in self._link.messages():
                 self._pass_on(event)
-        except LinkLost as loss:
-            self.cut_off = loss.silent
-            self._lose(str(loss))
+        except Exception as error:  # Whatever it is, nothing more will be heard from there.
+            if not isinstance(error, LinkLost):
+                traceback.print_exc()
+            self.cut_off = isinstance(error, LinkLost) and error.silent
+            self._lose(str(error))
+            self._link.close()
             self._reservation.release()
 
     def _pass_on(self, event: ev.Event) -> None:
@@ -116,5 +130,4 @@ class Site:
         with self._lock:
             self.lost = reason
             names, self._running = self._running, set()
-        for name in sorted(names):
-            self._tell(ev.Ended(name, f"Its host {self.host.address} was lost: {reason}"))
+        self._on_loss(self, names)

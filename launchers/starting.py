@@ -7,6 +7,8 @@ from typing import Optional
 
 from launchers import events as ev
 
+_CLOSE_SECONDS = 2.0
+
 
 class StartQueue:
     """Begins one replica after another, in a thread of its own."""
@@ -22,7 +24,8 @@ class StartQueue:
         self._beginning: Optional[str] = None
         self._changed = threading.Condition()
         self._closed = False
-        threading.Thread(target=self._run, name="starter", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="starter", daemon=True)
+        self._thread.start()
 
     def put(self, name: str, begin: Callable[[], None]) -> None:
         """Has replica `name` begun once those before it were; also one that has ended, again.
@@ -60,10 +63,11 @@ class StartQueue:
         return True
 
     def close(self) -> None:
-        """Ends the thread, once it has gone through the queue."""
+        """Ends the thread, once it has gone through the queue, and waits a moment for that."""
         with self._changed:
             self._closed = True
             self._changed.notify()
+        self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         while True:

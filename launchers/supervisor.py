@@ -26,14 +26,20 @@ from launchers.watchdog import CHECK_SECONDS, Watchdog
 State = Literal["pending", "starting", "running", "restarting", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
 
-_KILLED_SECONDS = 1.0
+KILLED_SECONDS = 1.0
 """How long a killed replica may take to be gone before it is left behind."""
 _LIFELESS_SECONDS = 5.0
 """How long a replica that is to stop may show no life."""
 
 
 class Backend(Protocol):
-    """Runs replicas somewhere and tells the supervisor's queue of events about them."""
+    """Runs replicas somewhere and tells the supervisor's queue of events about them.
+
+    Attributes:
+        kill_seconds: How long the end of a killed replica may take to be told.
+    """
+
+    kill_seconds: float
 
     def start(self, replica: Replica) -> None:
         """Begins to start a replica, also one that has ended; returns at once."""
@@ -235,7 +241,7 @@ class Supervisor:
 
     def _give_up(self, name: str) -> None:
         """Ends the program for a replica that was ended and does not go, such as a thread in C."""
-        if time.monotonic() > self._ended_at[name] + _KILLED_SECONDS:
+        if time.monotonic() > self._ended_at[name] + self._backend.kill_seconds:
             self.status[name].error = self._failures[name] = self._ended_by_watchdog[name]
             self._fail(name)
 
@@ -363,7 +369,7 @@ class Supervisor:
                 self.status[name].forced = "did not stop, and could not be ended: it is left behind"
                 self._change(name, "stopped")
             else:
-                self._killed[name] = now + _KILLED_SECONDS
+                self._killed[name] = now + KILLED_SECONDS
                 self.status[name].forced = "did not stop in time and was ended"
                 self._backend.kill(name)
 

@@ -16,6 +16,7 @@ from launchers.plan import Plan, Replica
 from launchers.ports import LocalPorts
 from launchers.runtime import NodeRuntime
 from launchers.starting import StartQueue
+from launchers.supervisor import KILLED_SECONDS
 
 _SETTLE_SECONDS = 3.0
 """How long a replica's construction may hold up the next one's."""
@@ -43,6 +44,7 @@ class ThreadBackend:
             run_directory: Where the run's files go; without it, nodes print where others do.
             life: 1, and 1 more for each time that the run was resumed.
         """
+        self.kill_seconds = KILLED_SECONDS
         self._launch_type = (
             context.LaunchType.TEST_MULTI_THREADING
             if plan.mode == "test_mt"

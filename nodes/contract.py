@@ -62,11 +62,11 @@ class Traits:
             never two on one.
         dispensable: Whether the rest goes on without the replica when its host is lost and no
             other has room for it.
-        per_host: Whether each host with holders of its handle has a replica of its own, to which
-            they are connected. The group then has one node.
-        stands_in_for: Where a replica a host is one more way to the service at another node's
-            address: that address. Where that node runs itself there is no need for it, so there is
-            none in a mode of one host.
+        per_host: Whether each host with users of it has a replica of its own, to which they are
+            connected. Its group has one node.
+        stands_in_for: Address of the service that a node with a replica per host passes on, if it
+            does. On that service's own host its users are connected to it directly, and a mode of
+            one host has no replica.
     """
 
     on_failure: OnFailure = "stop"

@@ -81,7 +81,7 @@ class VariableRelay:
 
     def _look(self) -> None:
         self._source.fetch(_STOP_SECONDS)
-        while self._source._pending is not None and not self._runtime.stopping:
+        while self._source.waits and not self._runtime.stopping:
             self._source.fetch(_STOP_SECONDS)  # The same look goes on.
 
     def _newest(self) -> Optional[Version]:
@@ -109,7 +109,6 @@ def variable_relay_node(source: Handle[VariableClient]) -> ServiceNode[VariableC
         traits=contract.Traits(
             on_failure="restart",
             endless=True,
-            place="one_per_host",
             dispensable=True,
             per_host=True,
             stands_in_for=source.address,

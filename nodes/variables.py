@@ -98,6 +98,11 @@ class VariableClient:
         key = self._peer.call("key")
         return key and (key[0], key[1])
 
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is still to come, or to be taken."""
+        return self._pending is not None
+
     def request(self) -> None:
         """Asks for a newer version, in the background; `poll` has the answer later."""
         if self._pending is None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 from tests import hosts
@@ -235,6 +236,19 @@ def test_hosts_that_have_another_version_of_something_are_told(
     assert re.search(r"Host 10.77.0.[12] has dm-env [\d.]+ instead of 9.9: install", output)
 
 
+def test_without_an_address_a_cluster_of_this_machine_begins_and_ends_with_the_run(
+    tmp_path: pathlib.Path,
+) -> None:
+    write_program(tmp_path, REPORTING)
+    command = [*LAUNCH, "--mode=ray", "--run_dir=run", "--program=mine:program"]
+    launcher = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    wait_for(lambda: status(tmp_path), 60)
+    family = psutil.Process(launcher.pid).children(recursive=True)
+    assert launcher.wait(60) == 0
+    assert {replica["state"] for replica in status(tmp_path).values()} == {"finished"}
+    wait_for(lambda: not any(process.is_running() for process in family))
+
+
 def test_without_ray_one_sentence_says_what_to_install(
     cluster: hosts.Network, tmp_path: pathlib.Path
 ) -> None:
@@ -323,12 +337,14 @@ def test_what_ran_on_a_lost_host_goes_on_elsewhere_and_its_holders_find_it(
         replicas = {n: it for n, it in status(directory).items() if n != "relay/0"}
         return all((it["host"], it["state"]) == (first, "running") for it in replicas.values())
 
-    wait_for(lambda: all_on_first(agents) and all_on_first(moving), 30)
+    wait_for(lambda: all_on_first(agents) and all_on_first(moving), 60)
     assert "Its host 10.77.0.2 was lost" in status(agents)["learner/0"]["error"]
     assert status(moving)["client/0"]["error"] == "server/0 has another address now"
     assert learner_steps() >= before
+    learner = (agents / "run/logs/learner-0.log").read_text()
+    assert re.search(r"Checkpoint \d+ was restored", learner)
     steps = learner_steps()
-    wait_for(lambda: learner_steps() > steps + 50, 30)
+    wait_for(lambda: learner_steps() > steps + 50, 60)
     log = moving / "run/logs/client-0.log"
     wait_for(lambda: log.read_text().count("hello") > greetings + 10)
     for process in runs:

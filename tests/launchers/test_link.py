@@ -36,8 +36,8 @@ def test_an_end_whose_process_is_gone_is_lost_at_once() -> None:
 
 def test_an_end_that_only_shows_life_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "BEAT_SECONDS", 0.05)
-    one, other = two_ends(0.5)
-    timer = threading.Timer(2.0, one.send, ["late"])
+    one, other = two_ends(2.0)
+    timer = threading.Timer(4.0, one.send, ["late"])
     timer.start()
     assert next(other.messages()) == "late"
 
@@ -47,7 +47,7 @@ def test_an_end_that_is_silent_for_too_long_is_lost() -> None:
         plain = socket.create_connection(server.getsockname())
         mute, _ = server.accept()
         connection = multiprocessing.connection.Connection(plain.detach())
-        with pytest.raises(LinkLost, match="nothing was heard of it for [23] s"):
+        with pytest.raises(LinkLost, match=r"nothing was heard of it for \d+ s"):
             next(Link(connection, 2.0).messages())
         mute.close()
 

@@ -8,7 +8,7 @@ import pytest
 from launchers.hosts import Host, this_machine
 from launchers.layout import GroupLayout, Layout
 from launchers.placement import Need, Seating, Wish
-from launchers.plan import make_plan
+from launchers.plan import Nearness, make_plan
 from nodes import contract
 from usage import UsageError
 
@@ -118,10 +118,14 @@ def test_each_other_host_with_users_gets_a_relay_and_they_are_connected_to_it() 
         "relay/1": "10.0.0.4",
     }
     (address,) = program.groups["relay"][0].addresses
-    served = {
-        host: plan.server_of(address, lambda name, host=host: where[name] == host).replica
-        for host in set(where.values())
-    }
+
+    def server(host: str) -> str:
+        near = {True: Nearness.NEAR, False: Nearness.THERE}
+        found = plan.server_of(address, lambda name: near[where[name] == host])
+        assert found is not None
+        return found.replica
+
+    served = {host: server(host) for host in set(where.values())}
     assert served == {"10.0.0.1": "source/0", "10.0.0.3": "relay/0", "10.0.0.4": "relay/1"}
 
 
@@ -144,3 +148,49 @@ def test_a_group_with_a_replica_a_host_has_one_node() -> None:
     program.add_node(extra, label="relay")
     with pytest.raises(UsageError, match="Group relay gets a replica on each host"):
         make_plan(program, "ray", hosts=HOSTS)
+
+
+def test_a_layout_does_not_say_where_a_replica_a_host_goes() -> None:
+    with pytest.raises(UsageError, match="The layout says where relay runs, but it runs on each"):
+        make_plan(
+            program_with_relay(1), "ray", Layout({"relay": GroupLayout(host="10.0.0.3")}), HOSTS
+        )
+
+
+def test_a_replica_a_host_that_nobody_uses_has_none() -> None:
+    program = program_with_relay(1)
+    unused = lp.CourierNode(Service)
+    contract.set_traits(unused, contract.Traits(per_host=True))
+    program.add_node(unused, label="unused")
+    for plan in (make_plan(program, "local_mp"), make_plan(program, "ray", hosts=HOSTS)):
+        assert not [name for name in plan.replicas if name.startswith("unused")]
+        assert plan.server_of(unused.addresses[0], lambda name: Nearness.NEAR) is None
+
+
+def test_a_relay_of_a_relay_stands_where_its_users_are() -> None:
+    program = program_with_relay(1)
+    (relay,) = program.groups["relay"]
+    second = lp.CourierNode(Service, relay.create_handle())
+    traits = contract.Traits(per_host=True, stands_in_for=relay.addresses[0])
+    contract.set_traits(second, traits)
+    program.add_node(lp.CourierNode(Service, program.add_node(second, label="second")), label="far")
+    layout = Layout({"far": GroupLayout(host="10.0.0.3"), "user": GroupLayout(host="10.0.0.1")})
+    plan = make_plan(program, "ray", layout, HOSTS)
+    where = {name: replica.seat.host.address for name, replica in plan.replicas.items()}
+    assert (where["second/0"], where["relay/0"]) == ("10.0.0.3", "10.0.0.3")
+    assert set(make_plan(program, "local_mp").replicas) == {"source/0", "user/0", "far/0"}
+
+
+def test_of_several_servers_one_that_is_lost_is_the_last() -> None:
+    program = program_with_relay(0)
+    shared = lp.CourierNode(Service)
+    contract.set_traits(shared, contract.Traits(per_host=True))
+    handle = program.add_node(shared, label="shared")
+    with program.group("worker"):
+        for _ in range(3):
+            program.add_node(lp.CourierNode(Service, handle))
+    layout = Layout({"worker": GroupLayout(place="one_per_host")})
+    plan = make_plan(program, "ray", layout, HOSTS)
+    lost = {"shared/0": Nearness.LOST}
+    found = plan.server_of(shared.addresses[0], lambda name: lost.get(name, Nearness.THERE))
+    assert found is not None and found.replica == "shared/1"
