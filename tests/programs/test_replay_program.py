@@ -163,7 +163,7 @@ def test_only_the_learner_wants_a_gpu() -> None:
     assert wanting == ["learner"]
 
 
-@pytest.mark.parametrize("mode", ["test_mt", "local_mt", "local_mp"])
+@pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
 @pytest.mark.parametrize("agent_class", [ApeX, R2D2])
 def test_atari_with_the_papers_network_advances(agent_class, mode, tmp_path) -> None:  # noqa: ANN001
     config = dataclasses.replace(
