@@ -98,7 +98,7 @@ class _Run:
     def all_running(self) -> bool:
         """Returns whether all run but those that were left out."""
         states = {replica["state"] for replica in self.status().values()}
-        return "running" in states and states <= {"running", "failed"}
+        return "running" in states and states <= {"running", "stopped"}
 
 
 def measure(fault: str, directory: str) -> Measured:

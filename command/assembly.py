@@ -105,6 +105,8 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
         UsageError: Something does not exist or does not fit.
     """
     check_mode(settings.mode)
+    if settings.address is not None and settings.mode != "ray":
+        raise UsageError(f"--address is for --mode ray and means nothing in mode {settings.mode}.")
     if settings.program is not None:
         return _assemble_program(settings, settings.program, values, arguments)
     agent_class = _agent_class(settings)

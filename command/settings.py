@@ -21,7 +21,7 @@ class Settings:
         agent: apex, r2d2, or package.module:Class for one of your own.
         program: Instead of --agent, package.module:function that returns a program.
         mode: test_mt or local_mt (threads), local_mp (processes), ray (processes on many hosts).
-        address: With mode ray, host:port of the cluster to join (one of this machine unless told).
+        address: With mode ray, host:port of the cluster to join, or auto (else one of its own).
         env: catch, cartpole, memory:LENGTH, atari:GAME, gym:ID, or package.module:function.
         preset: Configuration to start from, small or paper (paper for atari:GAME, else small).
         num_actors: Actors.
@@ -32,7 +32,7 @@ class Settings:
         seed: Every replica's and every environment's seed derives from it.
         run_dir: Directory of the run's files (runs/AGENT-ENV-TIME unless told).
         resume: Directory of a run to go on with, as it was started.
-        layout: TOML file that says what each group gets.
+        layout: TOML file that says where each group runs and what it gets.
         checkpoint_seconds: Seconds between checkpoints of learner, replay and counter.
         checkpoints_kept: Newest checkpoints of each that are kept.
         stall_timeout: Seconds without progress after which a node counts as stalled.
@@ -80,8 +80,6 @@ class Settings:
         for name in _REPLICAS:
             if getattr(self, name) > MOST:
                 raise UsageError(f"--{name} must be at most {MOST}, got {getattr(self, name)}.")
-        if self.address is not None and self.mode != "ray":
-            raise UsageError(f"--address is for --mode ray and means nothing in mode {self.mode}.")
         for name, kind in (("run_dir", "directory"), ("resume", "directory"), ("layout", "file")):
             if getattr(self, name) == "":
                 raise UsageError(f"--{name} must name a {kind}, or be left out.")

@@ -292,7 +292,7 @@ class ClusterBackend:
         self._homeless.discard(replica.name)
         reason = f"Its host {old.host.address} was lost ({old.lost})"
         if replica.traits.per_host:
-            raise NoRoom(f"{reason}; the others have their own")
+            raise NoRoom(f"{reason}, and so are those that it was for")
         site = self._find_site(replica)
         if site is None:
             need = replica.layout.need.describe()

@@ -135,7 +135,11 @@ class Cluster:
         group = ray.util.placement_group([bundle], "STRICT_PACK")
         if not group.wait(seconds):
             ray.util.remove_placement_group(group)
-            raise NoRoom(f"{need.describe()} are not free now on {host.describe()}")
+            raise NoRoom(
+                f"Host {host.describe()} has not given {need.describe()} within {seconds:g} s: "
+                "another run holds that, or the host is gone and Ray has yet to notice; `ray "
+                "status` tells"
+            )
         return Reservation(self, host, need, group)
 
 
@@ -190,14 +194,19 @@ def _join(address: Optional[str]) -> None:
     if sources:
         options["runtime_env"] = {"py_modules": sources}
     if address is None:
-        options |= {"include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+        options |= {"address": "local", "include_dashboard": False}  # Whatever RAY_ADDRESS says.
+        options |= {"object_store_memory": _OBJECT_STORE_BYTES}
     else:
         options |= {"address": address, "_node_ip_address": _own_address(address)}
     try:
         with _signals_kept():
             ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise UsageError(f"The Ray cluster {address or ''} cannot be joined: {error}") from None
+        what = f"The Ray cluster at {address!r} cannot be joined"
+        if address is None:
+            what = "A Ray cluster of this machine cannot be started"
+        reason = str(error).strip() or "what answers there is no head of a cluster"
+        raise UsageError(f"{what}: {reason.splitlines()[0].rstrip('.')}.") from None
 
 
 def _leave(cluster: Cluster) -> None:

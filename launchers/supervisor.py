@@ -288,10 +288,14 @@ class Supervisor:
         if self._end is not None:
             self._change(name, "stopped")
             return
-        self.status[name].error = self._failures[name] = event.reason
+        self.status[name].error = event.reason
+        if replica.traits.per_host:  # Those that it was for are gone, too.
+            self._change(name, "stopped")
+            return
+        self._failures[name] = event.reason
         self._change(name, "failed")
         others = [other for other in self._alive() if other.startswith(f"{replica.group}/")]
-        if not replica.traits.dispensable or not (others or replica.traits.per_host):
+        if not replica.traits.dispensable or not others:
             self._fail(name)
 
     def _may_restart(self, name: str) -> bool:

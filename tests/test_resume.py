@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from command import assembly, resumption
 from launchers.directory import RunDirectory
 from tests.support import wait_for
 from tests.test_launch import QUICK, command, launch, result_of
@@ -198,3 +199,27 @@ def test_a_run_without_its_configuration_is_refused(content: bytes, run: pathlib
 def test_a_damaged_lock_file_does_not_matter(content: bytes, run: pathlib.Path) -> None:
     (run / "lock").write_bytes(content)
     assert RunDirectory.resume(str(run)).life == 2
+
+
+@pytest.mark.parametrize(
+    "given, mode, address",
+    [
+        ((), "ray", "10.0.0.1:6379"),
+        (("--address=10.0.0.2:6379",), "ray", "10.0.0.2:6379"),
+        (("--mode=local_mp",), "local_mp", None),
+    ],
+)
+def test_a_run_of_a_cluster_goes_on_in_it_in_another_one_or_on_one_machine(
+    given: tuple[str, ...], mode: str, address: str | None, tmp_path: pathlib.Path
+) -> None:
+    path = str(tmp_path / "r")
+    before = ["--mode=ray", "--address=10.0.0.1:6379"]
+    settings, values = assembly.read(before)
+    directory = RunDirectory(path)
+    directory.write("config.json", assembly.assemble(settings, values, before).describe())
+    now = [f"--resume={path}", *given]
+    _, values = assembly.read(now)
+    merged = resumption.arguments(path, values, now)
+    settings, values = assembly.read(merged)
+    assembly.assemble(settings, values, merged)
+    assert (settings.mode, settings.address) == (mode, address)
