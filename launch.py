@@ -238,7 +238,12 @@ def _run_to_end(
     settings = assembled.settings
     screen.log_to(directory.log("launcher"))
     if directory.life == 1:
-        directory.write(CONFIG_FILE, assembled.describe())
+        try:
+            directory.write(CONFIG_FILE, assembled.describe())
+        except OSError as error:
+            raise UsageError(
+                f"The run directory {directory.path} cannot be written: {error.strerror}."
+            ) from None
     if settings.mode == "local_mp" and assembled.preload:
         fork_server.ForkServer.prepare(assembled.preload, directory.log("forkserver"))
     run = launch(

@@ -189,10 +189,10 @@ class ClusterBackend:
         differing = difference(installed_versions(), opening.versions)
         if differing:
             raise NoRoom(f"Host {host.address} has {differing}: install the same on all hosts")
-        if not opening.sees_run:
+        if not opening.shares_run:
             raise NoRoom(
-                f"Host {host.address} does not see the run directory {self._run_directory}: name "
-                "one on a path that all hosts share, with --run_dir"
+                f"Host {host.address} does not see the run directory {self._run_directory}, or "
+                "cannot write it: name one on a path that all hosts share, with --run_dir"
             )
 
     @contextlib.contextmanager
@@ -309,6 +309,7 @@ class ClusterBackend:
 
     def _find_site(self, replica: Replica) -> Optional[Site]:
         """Returns a site with room for a replica and with ports for it, or None."""
+        self._wait_for_head(replica)
         needs = [replica.seat.need]
         if replica.layout.gpus is None and replica.seat.gpus:  # It can do without.
             needs.append(replica.layout.need)
@@ -325,6 +326,12 @@ class ClusterBackend:
                     again = time.monotonic() + _TRY_AGAIN_SECONDS
                     self._no_room[host.key, need] = again
         return None
+
+    def _wait_for_head(self, replica: Replica) -> None:
+        """Waits while the head of the cluster is away, unless the replica has no need of it."""
+        while not self._cluster.head_answers() and not self._closed.wait(_HEAD_LOOK_SECONDS):
+            if any(site.lost is None for site in self._sites) and replica.seat.need == Need():
+                return
 
     def _site_on(self, host: Host, need: Need) -> Site:
         """Returns a site on `host` with `need` reserved; only GPUs need an agent of their own.

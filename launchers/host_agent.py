@@ -65,7 +65,7 @@ class Opening:
         port: Where it waits for its launcher.
         key: What the launcher has to know.
         versions: What is installed there, by name.
-        sees_run: Whether the run's directory is there.
+        shares_run: Whether the run's directory is there, and can be written.
         ports: Ports that it has reserved.
         gpus: GPUs that it may hand out, by name.
         node: What Ray knows its host by.
@@ -74,7 +74,7 @@ class Opening:
     port: int
     key: bytes
     versions: Mapping[str, str]
-    sees_run: bool
+    shares_run: bool
     ports: Sequence[int]
     gpus: tuple[str, ...]
     node: str
@@ -111,8 +111,11 @@ class HostAgent:
         os.environ.update(environment)
         # What is forked would load the program of this process, which is Ray's worker.
         vars(sys.modules["__main__"]).pop("__file__", None)
-        sees_run = os.path.exists(os.path.join(run_directory, token))
-        logs = os.path.join(run_directory, "logs") if sees_run else tempfile.gettempdir()
+        logs = os.path.join(run_directory, "logs")
+        is_there = os.path.exists(os.path.join(run_directory, token))
+        shares_run = is_there and os.access(logs, os.W_OK)
+        if not shares_run:
+            logs = tempfile.gettempdir()
         log = os.path.join(logs, f"forkserver-{self._address}.log")
         door = Door(self._address, secrets.token_bytes(32))
         threading.Thread(
@@ -122,7 +125,7 @@ class HostAgent:
             door.port,
             door.key,
             installed_versions(),
-            sees_run,
+            shares_run,
             self.reserve(num_ports),
             this_machine().gpus,
             node,

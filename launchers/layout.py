@@ -15,6 +15,7 @@ from nodes.contract import OnFailure, Place, RestartBudget
 from usage import UsageError
 
 T = TypeVar("T")
+_SMALLEST_PART = 0.0001
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,11 @@ class GroupLayout:
                 raise UsageError(f"{name} must be at least 0, got {value}.")
         if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
             raise UsageError(f"gpus must be a whole number, or a part of one, got {self.gpus:g}.")
+        if self.gpus is not None and 0 < self.gpus < _SMALLEST_PART:
+            raise UsageError(f"gpus must be 0, or at least {_SMALLEST_PART}, got {self.gpus:g}.")
+        for name, value in self.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise UsageError(f"env cannot have {name!r} with the value {value!r}.")
 
     @property
     def need(self) -> Need:
@@ -102,6 +108,8 @@ def _make(cls: type[T], path: str, name: str, fields: Any) -> T:
         if field not in hints:
             raise UsageError(f"{where}: {usage.unknown('field', field, hints)}")
         try:
+            if isinstance(value, bool):  # To a checker of types it is a number.
+                raise typeguard.TypeCheckError("a truth value")
             typeguard.check_type(value, hints[field])
         except typeguard.TypeCheckError:
             raise UsageError(

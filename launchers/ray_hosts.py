@@ -24,6 +24,8 @@ _SHUTDOWN_SECONDS = 5.0
 _OBJECT_STORE_BYTES = 100_000_000
 """Nothing of ours goes through Ray's object store; this is about the least that it takes."""
 _PINNED = 0.001
+_DIGITS = 4
+"""Ray's precision of what it reserves."""
 _LABEL = "ray.io/"
 
 
@@ -132,9 +134,15 @@ class Cluster:
         bundle = {"CPU": need.cpus, "GPU": need.gpus, "memory": int(need.memory * GIB)}
         bundle = {name: amount for name, amount in bundle.items() if amount}
         bundle[f"node:{host.address}"] = _PINNED
-        group = ray.util.placement_group([bundle], "STRICT_PACK")
-        if not group.wait(seconds):
-            ray.util.remove_placement_group(group)
+        bundle = {name: round(amount, _DIGITS) for name, amount in bundle.items()}
+        try:
+            group = ray.util.placement_group([bundle], "STRICT_PACK")
+            is_given = group.wait(seconds)
+            if not is_given:
+                ray.util.remove_placement_group(group)
+        except (ray.exceptions.RayError, OSError, RuntimeError) as error:
+            raise NoRoom(f"Ray does not answer: {error}") from None
+        if not is_given:
             raise NoRoom(
                 f"Host {host.describe()} has not given {need.describe()} within {seconds:g} s: "
                 "another run holds that, or the host is gone and Ray has yet to notice; `ray "
@@ -231,17 +239,22 @@ def _signals_kept() -> Iterator[None]:
 
 def _own_address(cluster: str) -> Optional[str]:
     """Returns this host's address as the cluster sees it, once the cluster answers."""
+    import grpc  # Ray's own way to talk.
+
     if cluster == "auto":
         return None
     host, _, port = cluster.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), _ANSWER_SECONDS) as connection:
             own: str = connection.getsockname()[0]
-            return own
-    except (OSError, ValueError) as error:
+        with grpc.insecure_channel(cluster) as channel:  # Ray itself would wait for very long.
+            grpc.channel_ready_future(channel).result(_ANSWER_SECONDS)
+        return own
+    except (OSError, ValueError, grpc.FutureTimeoutError) as error:
+        reason = str(error) or "something else does"
         raise UsageError(
-            f"No Ray cluster answers at {cluster!r} ({error}): give the host:port that "
-            "`ray start --head` printed, or leave --address out for one of this machine's own."
+            f"No Ray cluster answers at {cluster!r} ({reason}): give the host:port that `ray start "
+            "--head` printed, or leave --address out for one of this machine's own."
         ) from None
 
 

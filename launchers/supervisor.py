@@ -296,7 +296,8 @@ class Supervisor:
         self._change(name, "failed")
         others = [other for other in self._alive() if other.startswith(f"{replica.group}/")]
         if not replica.traits.dispensable or not others:
-            self._fail(name)
+            self._failed = True
+            self._begin_stop(StopProgram("failed", f"{name} is needed, but has no host"))
 
     def _may_restart(self, name: str) -> bool:
         """Plans the next start of a replica that has failed, if its budget allows one."""
@@ -314,7 +315,7 @@ class Supervisor:
 
     def _fail(self, name: str) -> None:
         times = len(self._restarted[name])
-        again = f" again, after {times} restarts" if times else ""
+        again = f" again, after {times} restart{'s' if times > 1 else ''}" if times else ""
         self._failed = True
         self._begin_stop(StopProgram("failed", f"{name} failed{again}"))
 

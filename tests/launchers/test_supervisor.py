@@ -108,7 +108,10 @@ def test_who_can_be_done_without_is_left_out_as_long_as_another_is_there() -> No
     running.hands.events.put(ev.LeftOut("user/2", "no room"))
     wait_for(lambda: running.result)
     assert running.result is not None
-    assert (running.result.outcome, running.result.reason) == ("failed", "user/2 failed")
+    assert (running.result.outcome, running.result.reason) == (
+        "failed",
+        "user/2 is needed, but has no host",
+    )
     assert running.result.failures == dict.fromkeys(("user/0", "user/1", "user/2"), "no room")
 
 
