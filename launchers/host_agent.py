@@ -18,6 +18,7 @@ from launchers.processes import ReplicaProcesses
 from launchers.versions import installed_versions
 
 _END_SECONDS = 2.0
+_LEAVE_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,20 @@ class Kill:
     """Ends a replica without asking."""
 
     replica: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Reserve:
+    """Asks for ports that nobody else can take; the answer is a `Reserved`."""
+
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Reserved:
+    """Tells the launcher which ports it has."""
+
+    ports: Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,13 +141,12 @@ class HostAgent:
             door.key,
             installed_versions(),
             shares_run,
-            self.reserve(num_ports),
+            self._reserve(num_ports),
             this_machine().gpus,
             node,
         )
 
-    def reserve(self, count: int) -> list[int]:
-        """Returns ports of this host that nobody else can take."""
+    def _reserve(self, count: int) -> list[int]:
         ports = [ReservedPort() for _ in range(count)]
         self._ports += ports
         return [port.port for port in ports]
@@ -149,24 +163,27 @@ class HostAgent:
             try:
                 ForkServer.wait_until_loaded()
                 link.send(Ready())
-                _obey(link, processes)
+                self._obey(link, processes)
             finally:
                 processes.end(_END_SECONDS)
                 ForkServer.clean_up()
             link.close()
+            threading.Event().wait(_LEAVE_SECONDS)  # Ray ends this process, unless it is lost.
+            os._exit(0)
         except BaseException as error:
             if not isinstance(error, LinkLost):
                 traceback.print_exc()
             os._exit(1)
 
-
-def _obey(link: Link, processes: ReplicaProcesses) -> None:
-    for message in link.messages():
-        if isinstance(message, Start):
-            processes.start(message.config, message.payload)
-        elif isinstance(message, Stop):
-            processes.stop(message.replica)
-        elif isinstance(message, Kill):
-            processes.kill(message.replica)
-        elif isinstance(message, End):
-            return
+    def _obey(self, link: Link, processes: ReplicaProcesses) -> None:
+        for message in link.messages():
+            if isinstance(message, Start):
+                processes.start(message.config, message.payload)
+            elif isinstance(message, Stop):
+                processes.stop(message.replica)
+            elif isinstance(message, Kill):
+                processes.kill(message.replica)
+            elif isinstance(message, Reserve):
+                link.send(Reserved(self._reserve(message.count)))
+            elif isinstance(message, End):
+                return

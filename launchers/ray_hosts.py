@@ -70,7 +70,7 @@ class Reservation:
 
         try:
             return ray.get(getattr(self._agent, method).remote(*arguments), timeout=seconds)
-        except (ray.exceptions.RayError, TimeoutError) as error:
+        except (ray.exceptions.RayError, OSError) as error:  # TimeoutError among them
             lines = (str(error).strip() or repr(error)).splitlines()
             reason = lines[0] if lines[0] == lines[-1] else f"{lines[0]} {lines[-1].strip()}"
             raise NoRoom(f"Host {self.host.address} does not answer: {reason}") from None

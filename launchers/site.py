@@ -1,17 +1,18 @@
 """One reserved part of a host, as the launcher sees it: replicas go there, events come back."""
 
 import dataclasses
+import queue
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 from launchers import events as ev
 from launchers.child import ChildConfig
-from launchers.host_agent import End, Kill, Opening, Start, Stop
+from launchers.host_agent import End, Kill, Opening, Reserve, Reserved, Start, Stop
 from launchers.hosts import Host
 from launchers.link import LinkLost, knock
-from launchers.ray_hosts import Reservation
+from launchers.ray_hosts import NoRoom, Reservation
 
 _END_SECONDS = 3.0
 _ANSWER_SECONDS = 20.0
@@ -56,6 +57,7 @@ class Site:
         self._on_loss = on_loss
         self._lock = threading.Lock()
         self._running: set[str] = set()
+        self._reserved: queue.SimpleQueue[Sequence[int]] = queue.SimpleQueue()
         self._link = knock(self.host.address, opening.port, opening.key)
         try:
             next(self._link.messages(_READY_SECONDS))  # It says that it is ready.
@@ -77,7 +79,11 @@ class Site:
             NoRoom: The host does not answer.
         """
         if count > len(self._ports):
-            self._ports += self._reservation.call("reserve", count, seconds=_ANSWER_SECONDS)
+            self._link.send(Reserve(count))
+            try:
+                self._ports += self._reserved.get(timeout=_ANSWER_SECONDS)
+            except queue.Empty:
+                raise NoRoom(f"Host {self.host.address} does not answer") from None
         taken, self._ports = self._ports[:count], self._ports[count:]
         return tuple(taken)
 
@@ -108,8 +114,11 @@ class Site:
 
     def _follow(self) -> None:
         try:
-            for event in self._link.messages():
-                self._pass_on(event)
+            for message in self._link.messages():
+                if isinstance(message, Reserved):
+                    self._reserved.put(message.ports)
+                else:
+                    self._pass_on(message)
         except Exception as error:  # Whatever it is, nothing more will be heard from there.
             if not isinstance(error, LinkLost):
                 traceback.print_exc()
