@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from command.assembly import Assembly
     from launchers.directory import RunDirectory
     from launchers.run import Run
-    from launchers.supervisor import Result
+    from launchers.status import Result
     from monitoring.screen import Screen
 
 STOP_SECONDS_AFTER_SIGNAL = 2.0
@@ -207,7 +207,7 @@ def _launch(
 ) -> int:
     """Runs the program to its end and writes its result."""
     from launchers import fork_server
-    from launchers.supervisor import Result
+    from launchers.status import Result
 
     try:
         signals.act_from_now_on()

@@ -1,36 +1,27 @@
 """Runs replicas in processes on the hosts of a Ray cluster."""
 
 import contextlib
-import os
 import queue
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent import futures
+from collections.abc import Callable, Iterable, Sequence
 from typing import Optional
 
 import cloudpickle
 from launchpad import context
 
 from launchers import events as ev
-from launchers.host_agent import Opening
 from launchers.hosts import Host
 from launchers.link import LAUNCHER_PATIENCE_SECONDS
 from launchers.placement import Need
 from launchers.plan import Nearness, Plan, Replica, Server
 from launchers.ports import KnownAddress, bind, connect
 from launchers.processes import child_config, modules_of
-from launchers.ray_hosts import Cluster, NoRoom, Reservation
+from launchers.ray_hosts import Cluster, NoRoom
 from launchers.site import Site
+from launchers.sites import Sites
 from launchers.starting import StartQueue
-from launchers.versions import difference, installed_versions
-from usage import UsageError
 
-_OPEN_SECONDS = 60.0
-"""How long an agent may take to answer: Ray starts a process for it, which has much to load."""
-_RESERVE_SECONDS = 10.0
-_RESERVE_AGAIN_SECONDS = 3.0
 _TRY_AGAIN_SECONDS = 30.0
 """How long a host that had no room is not asked for the same again."""
 _HEAD_LOOK_SECONDS = 1.0
@@ -38,8 +29,6 @@ _HEAD_PATIENCE_SECONDS = 30.0
 """How long the cluster's head may be away; after 60 s Ray ends all of its processes, and so us."""
 _HEAD_STOP_SECONDS = 10.0
 _KILL_SECONDS = LAUNCHER_PATIENCE_SECONDS + 5.0
-_TRAVELLING = ("TF_", "OPENBLAS_", "XLA_", "JAX_")
-"""What names of environment variables begin with that replicas need as the launcher has them."""
 
 
 class ClusterBackend:
@@ -74,8 +63,6 @@ class ClusterBackend:
         self._tell = events.put
         self._run_directory = run_directory
         self._life = life
-        self._sites: list[Site] = []
-        self._reservations: list[Reservation] = []
         self._where: dict[str, Site] = {}
         self._ports: dict[str, tuple[int, ...]] = {}
         self._gpus: dict[str, tuple[str, ...]] = {}
@@ -85,12 +72,12 @@ class ClusterBackend:
         self.kill_seconds = _KILL_SECONDS
         connect(plan, context.LaunchType.LOCAL_MULTI_PROCESSING)
         payloads = (cloudpickle.dumps(r.node.function) for r in plan.replicas.values())
-        self._modules = list(dict.fromkeys(modules_of(plan, payloads)))
+        modules = list(dict.fromkeys(modules_of(plan, payloads)))
+        self._sites = Sites(cluster, run_directory, modules, self._tell, self._lose)
         try:
-            self._open_sites()
+            self._take_seats()
         except BaseException:
-            self._closed.set()
-            self._close_sites()
+            self._sites.close()
             raise
         self._queue = StartQueue(self._tell)
         threading.Thread(target=self._watch_head, name="head watch", daemon=True).start()
@@ -112,100 +99,25 @@ class ClusterBackend:
         """Ends the agents and gives back what was reserved."""
         self._closed.set()
         self._queue.close()
-        self._close_sites()
+        self._sites.close()
 
-    def _open_sites(self) -> None:
+    def _take_seats(self) -> None:
+        """Opens a site on each host of the plan, and gives every replica its place there."""
         members: dict[Host, list[Replica]] = {}
         for replica in self._plan.replicas.values():
             members.setdefault(replica.seat.host, []).append(replica)
-        pool = futures.ThreadPoolExecutor(len(members))
-        try:
-            with self._token() as token:
-                openings = [
-                    pool.submit(
-                        self._open,
-                        host,
-                        _sum(replicas),
-                        sum(len(replica.node.addresses) for replica in replicas),
-                        token,
-                        _RESERVE_SECONDS,
-                    )
-                    for host, replicas in members.items()
-                ]
-                futures.wait(openings)
-        finally:  # Who is interrupted does not wait for those that are under way.
-            pool.shutdown(wait=False, cancel_futures=True)
-        failures = [opening.exception() for opening in openings]
-        self._sites += [
-            o.result() for o, failure in zip(openings, failures, strict=True) if failure is None
-        ]
-        for failure in failures:
-            if isinstance(failure, NoRoom):
-                raise UsageError(f"{failure}.") from None
-            if failure is not None:
-                raise failure
-        for site, replicas in zip(self._sites, members.values(), strict=True):
+        sites = self._sites.open_first(
+            [
+                (host, _sum(replicas), sum(len(r.node.addresses) for r in replicas))
+                for host, replicas in members.items()
+            ]
+        )
+        for site, replicas in zip(sites, members.values(), strict=True):
             gpus = dict(zip(_gpu_names(replicas), site.gpus, strict=False))
             for replica in replicas:
                 self._where[replica.name] = site
                 self._ports[replica.name] = site.take_ports(len(replica.node.addresses))
                 self._gpus[replica.name] = tuple(gpus[name] for name in replica.seat.gpus)
-
-    def _open(self, host: Host, need: Need, num_ports: int, token: str, seconds: float) -> Site:
-        """Returns a new site on `host`.
-
-        Raises:
-            NoRoom: The host does not have what is needed, or is another than it should be.
-        """
-        reservation = self._cluster.reserve(host, need, seconds)
-        try:
-            reservation.start_agent()
-            environment = {k: v for k, v in os.environ.items() if k.startswith(_TRAVELLING)}
-            opening: Opening = reservation.call(
-                "open",
-                environment,
-                self._modules,
-                self._run_directory,
-                token,
-                num_ports,
-                seconds=_OPEN_SECONDS,
-            )
-            self._check(host, opening)
-            site = Site(reservation, opening, self._tell, self._lose)
-        except BaseException as error:
-            reservation.release()
-            if isinstance(error, OSError):
-                raise NoRoom(f"The agent on {host.address} cannot be reached: {error}") from None
-            raise
-        if self._closed.is_set():  # Nobody waits for it any more.
-            site.close()
-            raise NoRoom("The run has ended")
-        return site
-
-    def _check(self, host: Host, opening: Opening) -> None:
-        """Raises `NoRoom` where a host is not fit to run replicas of this launcher."""
-        if opening.node != host.key:
-            raise NoRoom(f"Another Ray node has the address {host.address}, too")
-        differing = difference(installed_versions(), opening.versions)
-        if differing:
-            raise NoRoom(f"Host {host.address} has {differing}: install the same on all hosts")
-        if not opening.shares_run:
-            raise NoRoom(
-                f"Host {host.address} does not see the run directory {self._run_directory}, or "
-                "cannot write it: name one on a path that all hosts share, with --run_dir"
-            )
-
-    @contextlib.contextmanager
-    def _token(self) -> Iterator[str]:
-        """Makes a file in the run's directory by which others know that it is the same one."""
-        name = f"shared-{secrets.token_hex(8)}"
-        path = os.path.join(self._run_directory, name)
-        with open(path, "x"):
-            pass
-        try:
-            yield name
-        finally:
-            os.remove(path)
 
     def _begin(self, replica: Replica) -> None:
         """Starts a replica where it was, or on another host, if its own is lost."""
@@ -318,7 +230,7 @@ class ClusterBackend:
                 if time.monotonic() < self._no_room.get((host.key, need), 0.0):
                     continue
                 try:
-                    site = self._site_on(host, need)
+                    site = self._sites.site_on(host, need)
                     self._ports[replica.name] = site.take_ports(len(replica.node.addresses))
                     self._gpus[replica.name] = site.gpus if need.gpus else ()
                     return site
@@ -330,25 +242,8 @@ class ClusterBackend:
     def _wait_for_head(self, replica: Replica) -> None:
         """Waits while the head of the cluster is away, unless the replica has no need of it."""
         while not self._cluster.head_answers() and not self._closed.wait(_HEAD_LOOK_SECONDS):
-            if any(site.lost is None for site in self._sites) and replica.seat.need == Need():
+            if any(site.lost is None for site in self._sites.all) and replica.seat.need == Need():
                 return
-
-    def _site_on(self, host: Host, need: Need) -> Site:
-        """Returns a site on `host` with `need` reserved; only GPUs need an agent of their own.
-
-        Raises:
-            NoRoom: The host has not what is needed.
-        """
-        for site in self._sites:
-            if site.host.key == host.key and site.lost is None and not need.gpus:
-                if need != Need():
-                    seconds = _RESERVE_AGAIN_SECONDS
-                    self._reservations.append(self._cluster.reserve(host, need, seconds))
-                return site
-        with self._token() as token:
-            site = self._open(host, need, 0, token, _RESERVE_AGAIN_SECONDS)
-        self._sites.append(site)
-        return site
 
     def _candidates(self, replica: Replica) -> Sequence[Host]:
         """Returns the hosts to try for a replica that has lost its own, the best first.
@@ -356,9 +251,9 @@ class ClusterBackend:
         Those that the layout admits come first; then those that stand in for it; and at last those
         whose agent has died, though perhaps not the host itself.
         """
-        cut_off = {site.host.key for site in self._sites if site.cut_off}
-        doubtful = {site.host.key for site in self._sites if site.lost is not None}
-        known = list(dict.fromkeys(site.host for site in self._sites))
+        cut_off = {site.host.key for site in self._sites.all if site.cut_off}
+        doubtful = {site.host.key for site in self._sites.all if site.lost is not None}
+        known = list(dict.fromkeys(site.host for site in self._sites.all))
         there = self._cluster.hosts if self._cluster.head_answers() else known
         hosts = [host for host in there if host.key not in cut_off]
         load = {host.key: 0 for host in hosts}
@@ -391,15 +286,6 @@ class ClusterBackend:
                 reason = f"the head of the Ray cluster, {head}, was lost"
                 self._tell(ev.StopProgram("failed", reason, _HEAD_STOP_SECONDS))
                 return
-
-    def _close_sites(self) -> None:
-        if not self._cluster.head_answers():
-            self._cluster.lost = True
-        for reservation in self._reservations:
-            reservation.release()
-        if self._sites:
-            with futures.ThreadPoolExecutor(len(self._sites)) as pool:
-                list(pool.map(Site.close, self._sites))
 
 
 def _gpu_names(replicas: Iterable[Replica]) -> list[str]:

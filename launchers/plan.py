@@ -3,17 +3,26 @@
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
-import cloudpickle
 import launchpad as lp
-from launchpad.launch import serialization
-from launchpad.nodes import base
 
 import usage
+from launchers.graph import (
+    addresses_used,
+    check_addresses,
+    group_of,
+    held_first,
+    holders_of,
+    nodes_of,
+    origin_of,
+    owners_of,
+    stand_ins_of,
+)
 from launchers.hosts import Host, this_machine
 from launchers.layout import GroupLayout, Layout
+from launchers.pickling import check_pickles
 from launchers.placement import Need, Seat, Seating, Wish
 from nodes import contract
 from usage import UsageError
@@ -164,29 +173,29 @@ def make_plan(
     check_mode(mode)
     layout = layout or Layout()
     _check_layout(layout, program, mode)
-    nodes = _nodes_of(program)
-    _check_addresses(nodes)
+    nodes = nodes_of(program)
+    check_addresses(nodes)
     if mode != "local_mt":
         for name, node in nodes.items():
-            _check_pickles(name, node)
+            check_pickles(name, node)
     if hosts is None:
         hosts = [this_machine() if mode == "local_mp" else Host("localhost")]
     layouts = {group: layout.groups.get(group, GroupLayout()) for group in program.groups}
     if not hosts:
         raise UsageError("The cluster has no host that takes work: start one with CPUs.")
     seats = _seat(nodes, layouts, hosts, on_cluster=mode == "ray")
-    stand_ins = _stand_ins(nodes)
+    stand_ins = stand_ins_of(nodes)
     addresses = [address for node in nodes.values() for address in node.addresses]
-    uses = _uses(nodes)
-    nodes = {name: nodes.get(name, nodes[f"{_group(name)}/0"]) for name in seats}
-    holders = _holders(nodes, stand_ins)
+    uses = addresses_used(nodes)
+    nodes = {name: nodes.get(name, nodes[f"{group_of(name)}/0"]) for name in seats}
+    holders = holders_of(nodes, stand_ins)
     replicas = {
         name: Replica(
-            group=_group(name),
+            group=group_of(name),
             index=int(name.rpartition("/")[2]),
             node=node,
-            traits=_with_layout(contract.traits_of(node), layouts[_group(name)]),
-            layout=layouts[_group(name)],
+            traits=_with_layout(contract.traits_of(node), layouts[group_of(name)]),
+            layout=layouts[group_of(name)],
             seat=seats[name],
             holders=frozenset(holders[name]),
             uses=uses[id(node)],
@@ -196,7 +205,7 @@ def make_plan(
     return Plan(
         program.name,
         mode,
-        {name: replicas[name] for name in _held_first(holders)},
+        {name: replicas[name] for name in held_first(holders)},
         addresses,
         {
             id(address): origin
@@ -216,25 +225,25 @@ def _seat(
     """Returns where each replica runs; of nodes that are per host, there is one a host."""
     traits = {name: contract.traits_of(node) for name, node in nodes.items()}
     wishes = {
-        _group(name): _wish(layouts[_group(name)], traits[name], on_cluster) for name in nodes
+        group_of(name): _wish(layouts[group_of(name)], traits[name], on_cluster) for name in nodes
     }
     members: dict[str, list[str]] = {}
     for name in nodes:
         if not traits[name].per_host:
-            members.setdefault(_group(name), []).append(name)
+            members.setdefault(group_of(name), []).append(name)
         elif not name.endswith("/0"):
             raise UsageError(
-                f"Group {_group(name)} gets a replica on each host that needs one: it must have "
+                f"Group {group_of(name)} gets a replica on each host that needs one: it must have "
                 "one node, not more."
             )
     seating = Seating(hosts)
     seats = seating.place(members, wishes)
-    holders = _holders(nodes, _stand_ins(nodes))
+    holders = holders_of(nodes, stand_ins_of(nodes))
     hosts_of = {name: {seat.host} for name, seat in seats.items()}
     for name in reversed([name for name in nodes if traits[name].per_host]):  # holders come later
-        group = _group(name)
+        group = group_of(name)
         needed = set().union(*(hosts_of.get(holder, ()) for holder in holders[name]))
-        for owner in _owners(nodes, _origin(nodes, traits[name])):
+        for owner in owners_of(nodes, origin_of(nodes, traits[name])):
             needed -= hosts_of[owner]
         hosts_of[name] = needed
         for index, host in enumerate(host for host in hosts if host in needed):
@@ -243,53 +252,11 @@ def _seat(
     return seats
 
 
-def _stand_ins(nodes: Mapping[str, base.Node]) -> list[tuple[base.Node, lp.Address]]:
-    """Returns the nodes that stand in for another one, with the address of that."""
-    found = [(node, _origin(nodes, contract.traits_of(node))) for node in nodes.values()]
-    return [(node, origin) for node, origin in found if origin is not None]
-
-
-def _origin(nodes: Mapping[str, base.Node], traits: contract.Traits) -> Optional[lp.Address]:
-    """Returns the address of what a node stands in for, itself or through others that do."""
-    address = traits.stands_in_for
-    for owner in _owners(nodes, address):
-        return _origin(nodes, contract.traits_of(nodes[owner])) or address
-    return address
-
-
 def _wish(layout: GroupLayout, traits: contract.Traits, on_cluster: bool) -> Wish:
     gpu_if_any = traits.wants_gpu and layout.gpus is None
     if not on_cluster:
         return Wish(Need(gpus=layout.need.gpus), "pack", gpu_if_any=gpu_if_any)
     return Wish(layout.need, layout.place or traits.place, layout.host, gpu_if_any)
-
-
-def _uses(nodes: Mapping[str, base.Node]) -> dict[int, tuple[lp.Address, ...]]:
-    """Returns the addresses that each node's handles lead to, by the node's identity."""
-    makers: dict[int, list[base.Node]] = {}
-    for node in nodes.values():
-        for part in _parts(node):
-            for handle in part._created_handles:
-                makers.setdefault(id(handle), []).append(node)
-    return {
-        id(node): tuple(
-            address
-            for part in _parts(node)
-            for handle in part.input_handles
-            for maker in makers.get(id(handle), ())
-            for address in maker.addresses
-        )
-        for node in nodes.values()
-    }
-
-
-def _owners(nodes: Mapping[str, base.Node], address: Optional[lp.Address]) -> set[str]:
-    """Returns who listens on `address`."""
-    return {name for name, node in nodes.items() if address in node.addresses}
-
-
-def _group(name: str) -> str:
-    return name.rpartition("/")[0]
 
 
 def _check_layout(layout: Layout, program: lp.Program, mode: str) -> None:
@@ -310,137 +277,6 @@ def _check_layout(layout: Layout, program: lp.Program, mode: str) -> None:
                 f"The layout gives {label} environment variables of its own, but in mode {mode} "
                 "all nodes share one process's: take processes, or leave them out."
             )
-
-
-def stop_wave(alive: Mapping[str, Iterable[str]]) -> set[str]:
-    """Returns those of `alive` that can stop now: the ones whose handles nobody alive holds.
-
-    Args:
-        alive: Holders by name of held; names that are not alive are ignored.
-
-    Where the handles go round in a circle, all that are left stop together.
-    """
-    free = {name for name, holders in alive.items() if not (set(holders) - {name}) & alive.keys()}
-    return free or set(alive)
-
-
-def _nodes_of(program: lp.Program) -> dict[str, lp.PyNode]:
-    """Returns the program's nodes by `group/index`."""
-    nodes: dict[str, lp.PyNode] = {}
-    for label, members in program.groups.items():
-        for index, node in enumerate(members):
-            if not isinstance(node, lp.PyNode):
-                raise UsageError(
-                    f"Node {label}/{index} is a {type(node).__name__}: only nodes that run Python "
-                    "can be launched."
-                )
-            nodes[f"{label}/{index}"] = node
-    if not nodes:
-        raise UsageError(f"The program {program.name!r} has no nodes.")
-    return nodes
-
-
-def _held_first(holders: Mapping[str, set[str]]) -> list[str]:
-    left = dict(holders)
-    waves: list[list[str]] = []
-    while left:
-        wave = stop_wave(left)
-        waves.append([name for name in left if name in wave])
-        left = {name: held for name, held in left.items() if name not in wave}
-    return [name for wave in reversed(waves) for name in wave]
-
-
-def _parts(node: base.Node) -> list[base.Node]:
-    """Returns `node` and the nodes that it runs inside itself."""
-    return [node, *getattr(node, "nodes", [])]
-
-
-def _holders(
-    nodes: Mapping[str, base.Node], stand_ins: Iterable[tuple[base.Node, lp.Address]]
-) -> dict[str, set[str]]:
-    """Returns, for each node, who holds a handle of it.
-
-    Who holds a handle of one of `stand_ins` may be connected to the one that it stands in for.
-    """
-    makers: dict[int, set[str]] = {}
-    for name, node in nodes.items():
-        for part in _parts(node):
-            for handle in part._created_handles:
-                makers.setdefault(id(handle), set()).add(name)
-    for node, origin in stand_ins:
-        owners = _owners(nodes, origin)
-        for handle in node._created_handles:
-            makers.setdefault(id(handle), set()).update(owners)
-    holders: dict[str, set[str]] = {name: set() for name in nodes}
-    for name, node in nodes.items():
-        for part in _parts(node):
-            for handle in part.input_handles:
-                if not makers.get(id(handle)):
-                    raise UsageError(
-                        f"Node {name} holds a {handle!r}, whose node was never added to the "
-                        "program: pass it to `program.add_node`."
-                    )
-                for maker in makers[id(handle)] - {name}:
-                    holders[maker].add(name)
-    return holders
-
-
-def _check_addresses(nodes: Mapping[str, base.Node]) -> None:
-    owners: dict[int, str] = {}
-    for name, node in nodes.items():
-        for address in node.addresses:
-            owner = owners.setdefault(id(address), name)
-            if owner != name:
-                raise UsageError(f"Nodes {owner} and {name} listen on the same address.")
-
-
-def _check_pickles(name: str, node: lp.PyNode) -> None:
-    serialization.enable_lru_cache_pickling_once()
-    try:
-        cloudpickle.dumps(node.function)
-        return
-    except Exception as error:
-        cause = error
-    path: str = f"node {name}"
-    culprit: Any = node
-    for argument, value in _arguments(node).items():
-        found = _find_unpicklable(value, f"{path}, argument {argument!r}")
-        if found is not None:
-            path, culprit = found
-            break
-    raise UsageError(
-        f"N{path[1:]} is a {type(culprit).__name__}, which cannot be pickled ({cause}): build it "
-        "inside the node, from arguments that can be."
-    ) from cause
-
-
-def _arguments(node: base.Node) -> dict[str, Any]:
-    """Returns the arguments that `node` runs with, by name or place."""
-    positional = getattr(node, "_args", ()) or getattr(node, "_func_args", ())
-    named = getattr(node, "_kwargs", {}) or getattr(node, "_func_kwargs", {})
-    function = getattr(node, "_constructor", None) or getattr(node, "_function", None)
-    return {"function": function, **{str(i): v for i, v in enumerate(positional)}, **named}
-
-
-def _find_unpicklable(value: Any, path: str) -> Optional[tuple[str, Any]]:
-    """Returns the path to, and the innermost thing inside `value` that does not pickle."""
-    try:
-        cloudpickle.dumps(value)
-        return None
-    except Exception:
-        for step, inner in _inside(value):
-            found = _find_unpicklable(inner, path + step)
-            if found is not None:
-                return found
-        return path, value
-
-
-def _inside(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        return [(f"[{key!r}]", inner) for key, inner in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [(f"[{index}]", inner) for index, inner in enumerate(value)]
-    return [(f".{name}", inner) for name, inner in getattr(value, "__dict__", {}).items()]
 
 
 def _with_layout(traits: contract.Traits, layout: GroupLayout) -> contract.Traits:

@@ -29,7 +29,8 @@ from launchers.layout import Layout
 from launchers.link import LAUNCHER_PATIENCE_SECONDS
 from launchers.plan import THREAD_MODES, Plan, check_mode, make_plan
 from launchers.processes import ProcessBackend
-from launchers.supervisor import Backend, ReplicaStatus, Result, Supervisor
+from launchers.status import ReplicaStatus, Result
+from launchers.supervisor import Backend, Supervisor
 from launchers.threads import ThreadBackend
 from launchers.watchdog import check_timeout
 from usage import UsageError

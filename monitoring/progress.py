@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from launchers.run import Run
-from launchers.supervisor import ReplicaStatus
+from launchers.status import ReplicaStatus
 from monitoring import snapshot
 
 _TABLE_PERIOD_SECONDS = 0.5

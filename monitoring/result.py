@@ -6,7 +6,7 @@ from typing import Any, Optional
 from rich.console import Console
 
 from launchers.directory import RunDirectory
-from launchers.supervisor import Result
+from launchers.status import Result
 
 
 def make_result(

@@ -8,7 +8,7 @@ import launchpad as lp
 import pytest
 
 from launchers.run import launch
-from launchers.supervisor import Result
+from launchers.status import Result
 from nodes.service import node
 from programs.program import Program
 from tests.support import wait_for

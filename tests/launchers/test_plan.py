@@ -6,8 +6,9 @@ import threading
 import launchpad as lp
 import pytest
 
+from launchers.graph import stop_wave
 from launchers.layout import GroupLayout, Layout
-from launchers.plan import make_plan, stop_wave
+from launchers.plan import make_plan
 from nodes import contract
 from usage import UsageError
 

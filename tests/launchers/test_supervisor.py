@@ -8,7 +8,8 @@ import launchpad as lp
 
 from launchers import events as ev
 from launchers.plan import Replica, make_plan
-from launchers.supervisor import Result, Supervisor
+from launchers.status import Result
+from launchers.supervisor import Supervisor
 from nodes import contract
 from tests.support import wait_for
 
