@@ -7,8 +7,6 @@ from typing import Optional
 
 from launchers import events as ev
 
-_CLOSE_SECONDS = 2.0
-
 
 class StartQueue:
     """Begins one replica after another, in a thread of its own."""
@@ -24,8 +22,7 @@ class StartQueue:
         self._beginning: Optional[str] = None
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="starter", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="starter", daemon=True).start()
 
     def put(self, name: str, begin: Callable[[], None]) -> None:
         """Has replica `name` begun once those before it were; also one that has ended, again.
@@ -63,11 +60,10 @@ class StartQueue:
         return True
 
     def close(self) -> None:
-        """Ends the thread, once it has gone through the queue, and waits a moment for that."""
+        """Ends the thread, once it has gone through the queue."""
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         while True:
