@@ -133,7 +133,8 @@ class Actor(Protocol):
         """Replaces the network's variables; comes before the first step.
 
         Args:
-            variables: What `Learner.variables` returned.
+            variables: What `Learner.variables` returned, now the actor's own: nobody else changes
+                or sees it.
             version: Learner steps taken before that.
         """
 
@@ -145,7 +146,10 @@ class Learner(Protocol):
         """Takes one optimizer step."""
 
     def variables(self) -> Variables:
-        """Copies the online network's variables."""
+        """Returns the online network's variables, as arrays that are only read.
+
+        They may be the network's own memory, and are let go of before the next step.
+        """
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Copies all that later steps depend on, by name."""

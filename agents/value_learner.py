@@ -32,8 +32,11 @@ class ValueLearner:
         optimizer._initialize(online.parameters)  # Its first step would, within a graph.
 
     def variables(self) -> Variables:
-        """Copies the online network's variables, in the order of its `parameters`."""
-        return [np.array(parameter.numpy()) for parameter in self.online.parameters]
+        """Returns the online network's variables, in the order of its `parameters`.
+
+        Nothing is copied where they are in the host's memory.
+        """
+        return [np.asarray(parameter.read_value()) for parameter in self.online.parameters]
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Copies networks, optimizer and step count."""

@@ -27,6 +27,7 @@ from nodes.actor import actor_node
 from nodes.counter import counter_node
 from nodes.replay import replay_shards
 from nodes.variables import variable_source_node
+from nodes.version import Version
 from programs.program import Program
 
 SECONDS = flags.DEFINE_integer("seconds", 15, "How long each side is measured.", lower_bound=1)
@@ -60,7 +61,8 @@ def measure_ours(directory: str) -> float:
     )
     with launch(program, "local_mp", run_directory=os.path.join(directory, "run")) as run:
         support.wait_for(lambda: run.status["variables/0"].state == "running", 60, "variables")
-        variables.dereference().publish(1, 0, agent.make_learner(0).variables())
+        values = agent.make_learner(0).variables()
+        variables.dereference().publish(Version(1, 0, 1, time.time(), values))
         run.wait_until_running(60)
         for process in psutil.Process().children(recursive=True):
             is_actor = " actor/" in " ".join(process.cmdline())

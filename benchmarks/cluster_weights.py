@@ -25,6 +25,7 @@ from nodes import contract
 from nodes.service import deref, node
 from nodes.variable_relay import variable_relay_node
 from nodes.variables import VariableClient, variable_source_node
+from nodes.version import Version
 from programs.program import Program
 from tests import hosts
 
@@ -47,7 +48,7 @@ class Publisher:
         while not runtime.wait_for_stop(PERIOD_SECONDS):
             step += 1
             self._weights[0][:] = step
-            self._source.publish(1, step, self._weights)
+            self._source.publish(Version(1, step, step, time.time(), self._weights))
             print("published", step, time.time(), flush=True)
 
 

@@ -163,7 +163,11 @@ class ActorService:
         self._counter.increment_soon(**self._take_counts())
         version = self._variables.current
         assert version is not None
-        gauges = {"version": version.step, "version_age_seconds": time.time() - version.time}
+        gauges: dict[str, float] = {
+            "version": version.step,
+            "version_age_seconds": time.time() - version.time,
+            "versions_behind": self._variables.versions_behind,
+        }
         if self._newest_return is not None:
             gauges["episode_return"] = self._newest_return
         self._counter.report_soon(self._name, gauges)

@@ -13,10 +13,11 @@ from nodes.counter import CounterClient
 from nodes.learner_checkpoints import LearnerCheckpoints
 from nodes.peer import PeerLost
 from nodes.priorities import PriorityUpdater
+from nodes.publisher import Publisher
 from nodes.replay import ReplayClient, ReplayHandle
 from nodes.sampling import Sampler
 from nodes.service import Handle, ServiceNode, deref
-from nodes.variables import Publisher, VariableClient
+from nodes.variables import VariableClient
 
 _REPORT_PERIOD_SECONDS = 0.5
 _JOIN_SECONDS = 2.0

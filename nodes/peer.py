@@ -68,6 +68,14 @@ class Peer:
         except tenacity.RetryError:
             raise PeerLost(f"{self._name} does not answer {method!r}") from None
 
+    def once(self, method: str, *arguments: Any) -> Any:
+        """Makes a call once.
+
+        Raises:
+            StatusNotOk: There was no answer in time, or the peer's method raised an exception.
+        """
+        return getattr(self._client, method)(*arguments)
+
     def start(self, method: str, *arguments: Any) -> "futures.Future[Any]":
         """Makes a call once, in the background."""
         return getattr(self._client.futures, method)(*arguments)  # type: ignore[no-any-return]

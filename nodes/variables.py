@@ -1,74 +1,157 @@
-"""The variable source: hands the learner's newest variables to whoever acts with them."""
+"""The variable source: hands the learner's newest variables to whoever acts with them.
+
+Who runs on the source's host reads and writes its memory (`nodes.shared_versions`); who does not
+calls it, and gets or gives a version in pieces.
+"""
 
 import threading
 import time
-from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
+import numpy as np
 from numpy.typing import NDArray
 
-from nodes import contract
+from nodes import contract, shared_versions
 from nodes.peer import Peer
 from nodes.service import ServiceNode
+from nodes.shared_versions import Board, NotHere, Place, Store, Writer
+from nodes.version import Key, Version, empty_block, pack, packed_size, unpack
 
+PIECE_BYTES = 16 << 20
+"""The most that one call carries; one of 2 GiB would end the server's process."""
 _CALL_SECONDS = 10.0
 _FIRST_POLL_SECONDS = 0.05
-_LOOK_SECONDS = 1.0
-_CLOSE_SECONDS = 2.0
-
-Key = tuple[int, int]
-"""A version's incarnation and step."""
+_LEND_SECONDS = 30.0
+"""How long a version that is given out in pieces is kept after the last one was asked for."""
+_STOP_SECONDS = 1.0
 
 
-class Version(NamedTuple):
-    """One whole version of the variables.
+class Loan(NamedTuple):
+    """A version that is fetched in pieces.
 
     Attributes:
-        incarnation: Which life of the learner published them; no two lives have the same.
-        step: Learner steps that had been taken.
-        time: When they were published, in seconds since the epoch.
-        values: The variables, in the network's own order.
+        key: Its key.
+        size: Its size in bytes, packed.
+        piece: uint8, its first piece.
     """
 
-    incarnation: int
-    step: int
-    time: float
-    values: Sequence[NDArray[Any]]
-
-    @property
-    def key(self) -> Key:
-        """What tells this version from all others."""
-        return self.incarnation, self.step
+    key: Key
+    size: int
+    piece: NDArray[np.uint8]
 
 
-class VariableSource:
-    """Keeps the newest version."""
+class VersionServer:
+    """Has versions in a store, and gives them piece by piece to those who cannot map them."""
 
     def __init__(self) -> None:
-        self._newest: Optional[Version] = None
+        self._store = Store()
+        self._board = Board(self._store.place())
+        self._lock = threading.Lock()
+        self._lent: dict[Key, tuple[float, NDArray[np.uint8]]] = {}
 
-    def publish(self, incarnation: int, step: int, values: Sequence[NDArray[Any]]) -> None:
-        """Replaces the newest version."""
-        self._newest = Version(incarnation, step, time.time(), values)
+    def place(self) -> Place:
+        """Says where the versions are."""
+        return self._store.place()
 
     def key(self) -> Optional[Key]:
         """Returns which version is the newest, or None before there is one."""
-        return self._newest and self._newest.key
+        newest = self._board.read()
+        return newest and newest.key
 
-    def other_than(self, key: Optional[Key]) -> Optional[Version]:
-        """Returns the newest version unless it is the one that the caller has.
+    def lend(self, known: Optional[Key]) -> Optional[Loan]:
+        """Begins to give out the newest version, unless it is `known`.
 
         A learner that came back from a checkpoint has taken fewer steps than one that was before
         it: what is different is newer, whatever its step.
         """
-        newest = self._newest
-        known = None if key is None else tuple(key)  # A call makes it a list.
-        return newest if newest is not None and newest.key != known else None
+        self._board.ask()
+        newest = self._board.read()
+        if newest is None or (known is not None and newest.key == tuple(known)):
+            return None
+        with self._lock:
+            block = self._block(newest)
+        return None if block is None else Loan(newest.key, block.size, block[:PIECE_BYTES])
+
+    def piece(self, key: Key, offset: int) -> Optional[NDArray[np.uint8]]:
+        """Returns the piece of a version at `offset`, or None if it is no longer given out."""
+        with self._lock:
+            _, block = self._lent.get((key[0], key[1]), (0.0, None))
+            if block is None:
+                return None
+            self._lent[key[0], key[1]] = time.monotonic(), block
+        return block[offset : offset + PIECE_BYTES]
+
+    def _block(self, newest: shared_versions.Record) -> Optional[NDArray[np.uint8]]:
+        """Maps the newest version, and lets go of those that nobody fetches any more."""
+        now = time.monotonic()
+        self._lent = {k: lent for k, lent in self._lent.items() if now - lent[0] < _LEND_SECONDS}
+        if newest.key not in self._lent:
+            memory = shared_versions.map_block(newest)
+            if memory is None:
+                return None
+            self._lent[newest.key] = now, np.frombuffer(memory, np.uint8)
+        return self._lent[newest.key][1]
+
+
+class _Arrival:
+    """A version that comes in pieces."""
+
+    def __init__(self, key: Key, size: int) -> None:
+        self.key = key
+        self.block = empty_block(size)
+        self.received = 0
+
+
+class VariableSource(VersionServer):
+    """Keeps the newest version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writer = Writer(self._store.place(), self._store.add_buffer)
+        self._arrival: Optional[_Arrival] = None
+
+    def run(self) -> None:
+        """Serves until the program stops."""
+        runtime = contract.runtime()
+        try:
+            while not runtime.wait_for_stop(_STOP_SECONDS):
+                pass
+        finally:
+            self._store.close()
+
+    def add_buffer(self) -> str:
+        """Makes one more buffer for the learner to write to, and returns its path."""
+        return self._store.add_buffer()
+
+    def receive(self, key: Key, size: int, offset: int, piece: NDArray[np.uint8]) -> bool:
+        """Takes the next piece of a new version of `size` bytes; with the last it is published.
+
+        Returns:
+            Whether the piece was the next, or had come before; else the version has to be sent
+            from its begin.
+        """
+        with self._lock:
+            if self._arrival is None or not offset:
+                self._arrival = _Arrival((key[0], key[1]), size)
+            arrival = self._arrival
+            if arrival.key != tuple(key) or arrival.received < offset:
+                return False
+            arrival.block[offset : offset + len(piece)] = piece
+            arrival.received = offset + len(piece)
+            if arrival.received == size and self.key() != arrival.key:
+                version = unpack(arrival.block)
+                assert version is not None
+                self._writer.write(version)
+            return True
 
 
 class VariableClient:
-    """Publishes and fetches versions, without making the caller wait."""
+    """Publishes versions, and takes newer ones without making the caller wait.
+
+    Attributes:
+        current: The version taken last, or None before there was one.
+    """
 
     def __init__(self, address: str, call_seconds: float = _CALL_SECONDS) -> None:
         """Initializes the client.
@@ -78,58 +161,78 @@ class VariableClient:
             call_seconds: How long a call waits for its answer.
         """
         self._peer = Peer(address, "variable source", call_seconds)
-        self._pending: Optional[futures.Future[Optional[Sequence[Any]]]] = None
+        self._writer: Optional[Writer] = None
+        self._board: Optional[Board] = None
+        self._call: Optional[futures.Future[Optional[Version]]] = None
+        self._asked = False
         self.current: Optional[Version] = None
 
-    def publish(self, incarnation: int, step: int, values: Sequence[NDArray[Any]]) -> None:
+    def publish(self, version: Version) -> None:
         """Publishes a version and waits until it is there.
 
         Raises:
             nodes.peer.PeerLost: The source was away for too long.
+            OSError: There is no memory for it.
         """
-        self._peer.call("publish", incarnation, step, list(values))
+        if self._writes_here():
+            assert self._writer is not None
+            self._writer.write(version)
+        else:
+            self._send(version)
 
-    def published(self) -> Optional[Key]:
-        """Returns which version the source has, or None if it has none.
+    def has(self, version: Version) -> bool:
+        """Returns whether the source has this version as its newest.
 
         Raises:
             nodes.peer.PeerLost: The source was away for too long.
         """
-        key = self._peer.call("key")
-        return key and (key[0], key[1])
+        if self._writes_here():
+            assert self._writer is not None
+            newest = self._writer.board.read()
+            return newest is not None and newest.key == version.key
+        return version.is_of(self._peer.call("key"))
 
     @property
     def waits(self) -> bool:
-        """Whether an answer is still to come, or to be taken."""
-        return self._pending is not None
+        """Whether an answer to a call is still to come, or to be taken."""
+        return self._call is not None
+
+    @property
+    def versions_behind(self) -> int:
+        """How many versions newer than `current` are known to have been made in the same life."""
+        newest = None if self._board is None else self._board.read()
+        if newest is None or self.current is None or newest.incarnation != self.current.incarnation:
+            return 0
+        return max(0, newest.number - self.current.number)
 
     def request(self) -> None:
-        """Asks for a newer version, in the background; `poll` has the answer later."""
-        if self._pending is None:
-            key = None if self.current is None else self.current.key
-            self._pending = self._peer.start("other_than", key)
+        """Asks for a newer version; `poll` has it once it is there."""
+        if self._board is not None and not self._board.is_owned:
+            self._board = None  # The source is gone; there may be a new one.
+        self._asked = True
+        if self._board is None and self._call is None:
+            self._call = futures.Future()
+            # Not of a pool: nobody waits at the end for a call that is not answered.
+            threading.Thread(target=self._look_from_afar, args=(self._call,), daemon=True).start()
 
     def poll(self) -> Optional[Version]:
-        """Returns a version that has arrived since the last call, or None; never waits.
+        """Returns a version that has come since the last call, or None; never waits.
 
-        A source that does not answer in time leaves the version as it is.
+        Where the source is away, the version stays as it is.
         """
-        if self._pending is None or not self._pending.done():
-            return None
-        pending, self._pending = self._pending, None
-        if pending.exception() is not None:
-            return None
-        answer = pending.result()
-        if answer is None:
-            return None
-        self.current = Version(*answer)
-        return self.current
+        version = self._answer()
+        if version is None and self._board is not None:
+            version = self._look()
+        if version is not None:
+            self._asked = False
+            self.current = version
+        return version
 
     def fetch(self, seconds: float) -> Optional[Version]:
         """Asks for a newer version and waits for the answer, `seconds` at most."""
         self.request()
-        if self._pending is not None:
-            futures.wait([self._pending], timeout=seconds)
+        if self._call is not None:
+            futures.wait([self._call], timeout=seconds)
         return self.poll()
 
     def wait_for_first(self, runtime: contract.Runtime) -> Optional[Version]:
@@ -143,62 +246,69 @@ class VariableClient:
                 return version
         return None
 
+    def _look(self) -> Optional[Version]:
+        """Returns what is new in the source's memory, if that was asked for."""
+        if not self._asked:
+            return None
+        assert self._board is not None
+        self._board.ask()
+        newest = self._board.read()
+        if newest is None or (self.current is not None and newest.key == self.current.key):
+            return None
+        memory = shared_versions.map_block(newest)
+        return None if memory is None else unpack(memory)
 
-class Publisher:
-    """Publishes a learner's variables from a thread of its own; only the newest waits there.
+    def _answer(self) -> Optional[Version]:
+        """Returns what came by calls, if it has."""
+        if self._call is None or not self._call.done():
+            return None
+        call, self._call = self._call, None
+        return None if call.exception() is not None else call.result()
 
-    A source that has lost what was published, because it was started again, gets it once more.
-    """
+    def _look_from_afar(self, answer: "futures.Future[Optional[Version]]") -> None:
+        """Finds the source's memory, or fetches what is new if that is on another host."""
+        try:
+            try:
+                self._board = Board(Place(*self._peer.once("place")))
+                answer.set_result(None)
+            except NotHere:
+                answer.set_result(self._fetch())
+        except Exception as error:
+            answer.set_exception(error)
 
-    def __init__(self, client: VariableClient) -> None:
-        self._client = client
-        self._incarnation = time.time_ns()
-        self._newest: Optional[tuple[int, Sequence[NDArray[Any]]]] = None
-        self._is_new = False
-        self._wake = threading.Condition()
-        self._closed = False
-        self._offered_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
-        self._thread.start()
+    def _fetch(self) -> Optional[Version]:
+        loan = self._peer.once("lend", None if self.current is None else self.current.key)
+        if loan is None:
+            return None
+        key, size, piece = loan
+        block = empty_block(size)
+        offset = 0
+        while piece is not None:
+            block[offset : offset + len(piece)] = piece
+            offset += len(piece)
+            if offset == size:
+                return unpack(block)
+            piece = self._peer.once("piece", key, offset)
+        return None
 
-    @property
-    def idle_seconds(self) -> float:
-        """How long ago variables were offered last."""
-        return time.monotonic() - self._offered_at
+    def _writes_here(self) -> bool:
+        """Returns whether this process can write to the source's memory."""
+        if self._writer is None or not self._writer.board.is_owned:
+            place = Place(*self._peer.call("place"))
+            try:
+                self._writer = Writer(place, lambda: str(self._peer.call("add_buffer")))
+            except NotHere:
+                self._writer = None
+        return self._writer is not None
 
-    def offer(self, step: int, copy_variables: Callable[[], Sequence[NDArray[Any]]]) -> None:
-        """Hands over a copy of the variables; one that was not yet published is replaced."""
-        values = copy_variables()
-        self._offered_at = time.monotonic()
-        with self._wake:
-            self._newest = (step, values)
-            self._is_new = True
-            self._wake.notify()
-
-    def close(self) -> None:
-        """Publishes what was offered last, unless the source is away, and ends the thread."""
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
-        self._thread.join(_CLOSE_SECONDS)
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._is_new or self._closed, _LOOK_SECONDS)
-                newest, is_new, self._is_new = self._newest, self._is_new, False
-                closed = self._closed
-            if newest is not None:
-                try:
-                    self._publish(*newest, is_new)
-                except Exception as error:  # The next one may succeed.
-                    print(f"Version {newest[0]} of the variables was not published: {error}")
-            if closed:
-                return
-
-    def _publish(self, step: int, values: Sequence[NDArray[Any]], is_new: bool) -> None:
-        if is_new or self._client.published() != (self._incarnation, step):
-            self._client.publish(self._incarnation, step, values)
+    def _send(self, version: Version) -> None:
+        block = empty_block(packed_size(version))
+        pack(version, block)
+        offset = 0
+        while offset < block.size:
+            piece = block[offset : offset + PIECE_BYTES]
+            goes_on = self._peer.call("receive", version.key, block.size, offset, piece)
+            offset = offset + len(piece) if goes_on else 0
 
 
 def variable_source_node() -> ServiceNode[VariableClient]:

@@ -1,6 +1,5 @@
 """A relay fetches each version once and hands it to all who read it."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Optional
@@ -14,50 +13,56 @@ from launchers.ports import ReservedPort
 from launchers.run import launch
 from nodes import contract, variable_relay
 from nodes.service import Handle, ServiceNode
+from nodes.shared_versions import Place
 from nodes.variable_relay import VariableRelay, variable_relay_node
-from nodes.variables import Key, VariableClient, VariableSource, Version, variable_source_node
+from nodes.variables import Loan, VariableClient, VariableSource, variable_source_node
+from nodes.version import Key, Version
 from programs.program import Program
 from tests.support import wait_for
 
 
-class WatchedSource(VariableSource):
-    """Counts its readers' calls and the copies that it hands out; answers only while open."""
+class FarSource(VariableSource):
+    """A source on another host; counts the calls for something newer and the copies given."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls = self.copies = self.running = self.most_at_once = 0
-        self.open = threading.Event()
-        self.open.set()
-        self._lock = threading.Lock()
+        self.calls = self.copies = 0
 
-    def other_than(self, key: Optional[Key]) -> Optional[Version]:
-        with self._lock:
-            self.calls += 1
-            self.running += 1
-            self.most_at_once = max(self.most_at_once, self.running)
-        self.open.wait(60)
-        version = super().other_than(key)
-        with self._lock:
-            self.running -= 1
-            self.copies += version is not None
+    def place(self) -> Place:
+        return super().place()._replace(host="another")
+
+    def lend(self, known: Optional[Key]) -> Optional[Loan]:
+        self.calls += 1
+        loan = super().lend(known)
+        self.copies += loan is not None
+        return loan
+
+    def publish(self, step: int, *values: Any, incarnation: int = 1) -> Version:
+        version = Version(incarnation, step, step, 0.5, values or [np.full(1000, step)])
+        self._writer.write(version)
         return version
 
 
-class CountedWaits(threading.Event):
-    """An event that counts how often somebody waited for it."""
+class CountedRelay(VariableRelay):
+    """Counts the rounds of its work."""
 
-    waits = 0
+    rounds = 0
 
-    def wait(self, timeout: Optional[float] = None) -> bool:
-        self.waits += 1
-        return super().wait(timeout)
+    @property
+    def _runtime(self) -> Any:
+        self.rounds += 1
+        return self._kept
+
+    @_runtime.setter
+    def _runtime(self, runtime: Any) -> None:
+        self._kept = runtime
 
 
 class Relayed(NamedTuple):
     """A source and a relay of it, both within reach of the test, and the relay's handle."""
 
-    source: WatchedSource
-    relay: VariableRelay
+    source: FarSource
+    relay: CountedRelay
     nearby: Handle[VariableClient]
 
     def reader(self) -> VariableClient:
@@ -70,11 +75,11 @@ def service(constructor: Callable[..., Any]) -> ServiceNode[VariableClient]:
 
 @pytest.fixture
 def relayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relayed]:
-    source = WatchedSource()
-    relays: list[VariableRelay] = []
+    source = FarSource()
+    relays: list[CountedRelay] = []
 
     def make_relay(client: VariableClient) -> VariableRelay:
-        relays.append(VariableRelay(client))
+        relays.append(CountedRelay(client))
         return relays[-1]
 
     monkeypatch.setattr(variable_relay, "VariableRelay", make_relay)
@@ -86,34 +91,32 @@ def relayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relayed]:
     with launch(program, "local_mt") as run:
         run.wait_until_running(20)
         yield Relayed(source, relays[0], nearby)
-        source.open.set()
 
 
-def is_answered(client: VariableClient) -> bool:
-    return client._pending is not None and client._pending.done()
-
-
-def answer(client: VariableClient) -> Optional[Version]:
-    """Asks once and returns what the answer brings."""
+def fetch(client: VariableClient) -> Optional[Version]:
     client.request()
-    wait_for(lambda: is_answered(client))
     return client.poll()
 
 
 def arrival(client: VariableClient) -> Version:
-    """Asks until an answer brings a version."""
-    version: Version = wait_for(lambda: answer(client))
+    """Asks until a version comes."""
+    version: Version = wait_for(lambda: fetch(client))
     return version
+
+
+def wait_for_rounds(relay: CountedRelay, number: int) -> None:
+    """Waits until the relay has gone through its work so many times more."""
+    rounds = relay.rounds
+    wait_for(lambda: relay.rounds >= rounds + number)
 
 
 def test_versions_arrive_whole_through_a_relay(relayed: Relayed) -> None:
     actor = relayed.reader()
     for step in range(3):
         values = [np.full((64, 999), step, np.float32), np.full(3, step), np.array(step, np.uint8)]
-        relayed.source.publish(1, step, values)
-        version, published = arrival(actor), relayed.source._newest
-        assert published is not None
-        assert (version.key, version.time) == (published.key, published.time)
+        published = relayed.source.publish(step, *values)
+        version = arrival(actor)
+        assert version[:4] == published[:4]
         for value, expected in zip(version.values, values, strict=True):
             np.testing.assert_array_equal(value, expected)
             assert value.dtype == expected.dtype
@@ -122,121 +125,86 @@ def test_versions_arrive_whole_through_a_relay(relayed: Relayed) -> None:
 def test_a_version_leaves_the_source_once_however_many_read_it(relayed: Relayed) -> None:
     actors = [relayed.reader() for _ in range(10)]
     for step in range(3):
-        relayed.source.publish(1, step, [np.ones(1000)])
+        relayed.source.publish(step)
         for actor in actors:
             actor.request()
         assert {arrival(actor).step for actor in actors} == {step}
     assert relayed.source.copies == 3
 
 
-def test_a_reader_gets_a_version_once(relayed: Relayed) -> None:
-    relayed.source.publish(1, 3, [np.ones(3)])
+def test_readers_map_the_memory_of_the_relay(relayed: Relayed) -> None:
+    relayed.source.publish(1)
     actor = relayed.reader()
     arrival(actor)
-    assert answer(actor) is None
+    assert actor._board is not None
+    assert actor._board._path == relayed.relay.place().path
+
+
+def test_a_reader_gets_a_version_once(relayed: Relayed) -> None:
+    relayed.source.publish(3)
+    actor = relayed.reader()
+    arrival(actor)
+    actor.request()
+    wait_for_rounds(relayed.relay, 3)
+    assert actor.poll() is None
     assert actor.current is not None and actor.current.step == 3
+
+
+def test_a_reader_that_has_asked_gets_what_is_published_later(relayed: Relayed) -> None:
+    relayed.source.publish(3)
+    actor = relayed.reader()
+    arrival(actor)
+    actor.request()
+    assert actor.poll() is None
+    relayed.source.publish(4)
+    assert wait_for(actor.poll).step == 4
 
 
 def test_before_anything_is_published_a_relay_gives_none(relayed: Relayed) -> None:
     actor = relayed.reader()
-    assert answer(actor) is None and actor.published() is None
-    assert relayed.source.calls > 0
-
-
-def test_a_relay_says_which_version_it_has(relayed: Relayed) -> None:
-    relayed.source.publish(4, 2, [np.ones(3)])
-    actor = relayed.reader()
-    wait_for(lambda: actor.published() == (4, 2))
+    assert fetch(actor) is None
+    wait_for(lambda: fetch(actor) or relayed.source.calls)
+    assert actor.current is None
 
 
 def test_publishing_to_a_relay_is_refused(relayed: Relayed) -> None:
     with pytest.raises(StatusNotOk, match="publish to the variable source"):
-        relayed.reader().publish(1, 1, [np.ones(3)])
+        relayed.reader().publish(Version(1, 1, 1, 0.0, [np.ones(3)]))
 
 
-def test_a_relay_that_nobody_asks_does_not_ask_the_source(
-    relayed: Relayed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variable_relay, "_STOP_SECONDS", 0.001)
-    asked = relayed.relay._asked = CountedWaits()
-    relayed.source.publish(1, 1, [np.ones(3)])
+def test_a_relay_that_nobody_asks_does_not_ask_the_source(relayed: Relayed) -> None:
+    relayed.source.publish(1)
     arrival(relayed.reader())
-    rounds = asked.waits
-    wait_for(lambda: asked.waits > rounds + 2)  # The look that the last call caused is over.
-    calls, rounds = relayed.source.calls, asked.waits
-    relayed.source.publish(1, 2, [np.ones(3)])
-    wait_for(lambda: asked.waits > rounds + 20)
+    wait_for_rounds(relayed.relay, 5)  # What the last question caused is over.
+    calls = relayed.source.calls
+    relayed.source.publish(2)
+    wait_for_rounds(relayed.relay, 20)
     assert relayed.source.calls == calls
-
-
-def test_one_who_asks_seldom_gets_what_is_newest_when_it_asks(
-    relayed: Relayed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variable_relay, "_FRESH_SECONDS", 0.0)  # So every call counts as rare.
-    monkeypatch.setattr(variable_relay, "_WAIT_SECONDS", 60.0)
-    evaluator = relayed.reader()
-    for step in range(5):
-        relayed.source.publish(1, step, [np.ones(3)])
-        version = answer(evaluator)
-        assert version is not None and version.step == step
-
-
-def test_however_many_ask_there_is_one_look_at_a_time(
-    relayed: Relayed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variable_relay, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(variable_relay, "_WAIT_SECONDS", 0.0)
-    relayed.source.open.clear()
-    for _ in range(5):
-        for actor in [relayed.reader() for _ in range(5)]:
-            answer(actor)
-    wait_for(lambda: relayed.source.calls)
-    assert (relayed.source.calls, relayed.source.most_at_once) == (1, 1)
-
-
-def test_however_often_they_ask_there_is_time_between_looks(
-    relayed: Relayed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variable_relay, "_LOOK_SECONDS", 60.0)
-    monkeypatch.setattr(variable_relay, "_WAIT_SECONDS", 0.0)
-    actor = relayed.reader()
-    for _ in range(10):
-        answer(actor)
-    wait_for(lambda: relayed.source.calls)
-    assert relayed.source.calls == 1
-
-
-def test_a_source_that_hangs_holds_only_a_few_calls_to_the_relay(
-    relayed: Relayed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variable_relay, "_WAIT_SECONDS", 60.0)
-    relayed.source.open.clear()
-    actors = [relayed.reader() for _ in range(30)]
-    for actor in actors:
-        actor.request()
-    calls = [actor._pending for actor in actors if actor._pending is not None]
-    wait_for(lambda: sum(call.done() and call.exception() is None for call in calls) >= 26)
-    relayed.source.open.set()
-    wait_for(lambda: all(call.done() for call in calls))  # Else their clients wait to be freed.
 
 
 def serve(source: VariableSource, port: ReservedPort) -> Any:
     server = courier.Server(port=port.port)
-    server.Bind("other_than", source.other_than)
+    for name in ("place", "lend", "piece", "key"):
+        server.Bind(name, getattr(source, name))
     server.Start()
     return server
 
 
 @pytest.mark.parametrize("key", [(1, 90), (2, 100)], ids=["fewer steps", "another incarnation"])
-def test_the_last_version_is_served_until_the_source_is_back_with_another(key: Key) -> None:
+@pytest.mark.parametrize("far", [True, False], ids=["far", "near"])
+def test_the_last_version_is_served_until_the_source_is_back_with_another(
+    key: Key, far: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not far:
+        monkeypatch.setattr(FarSource, "place", VariableSource.place)
     port = ReservedPort()
     program = Program("relay")
     nearby = program.add_node(
         service(lambda: VariableRelay(VariableClient(port.build(), call_seconds=0.3))),
         label="relay",
     )
-    source = VariableSource()
-    source.publish(1, 100, [np.full(3, 1.0)])
+    source = FarSource()
+    source.publish(100)
     server = serve(source, port)
     with launch(program, "local_mt") as run:
         run.wait_until_running(20)
@@ -244,13 +212,13 @@ def test_the_last_version_is_served_until_the_source_is_back_with_another(key: K
         assert arrival(early).key == (1, 100)
         server.Stop()
         server.Join()
+        source._store.close()
         for _ in range(2):
             late = nearby.dereference()
-            last = answer(late)
-            assert last is not None and last.key == (1, 100)
-        source = VariableSource()
+            assert arrival(late).key == (1, 100)
+        source = FarSource()
         server = serve(source, port)
-        source.publish(*key, [np.full(3, 2.0)])
+        source.publish(key[1], np.full(3, 2.0), incarnation=key[0])
         for actor in early, late:
             version = arrival(actor)
             assert version.key == key and version.values[0][0] == 2.0
@@ -264,20 +232,23 @@ def test_a_relay_whose_source_is_away_ends_at_once() -> None:
     relays: list[VariableRelay] = []
 
     def make() -> VariableRelay:
-        relays.append(VariableRelay(VariableClient("localhost:1", call_seconds=60)))
+        relays.append(VariableRelay(VariableClient("localhost:1", call_seconds=5)))
         return relays[-1]
 
     nearby = program.add_node(service(make), label="relay")
     with launch(program, "local_mt") as run:
         run.wait_until_running(20)
         actor = nearby.dereference()
-        actor.request()
-        look = wait_for(lambda: relays[0]._source._pending)
+
+        def is_looking() -> bool:
+            fetch(actor)
+            return relays[0]._source.waits
+
+        wait_for(is_looking)
         began = time.monotonic()
         run.stop()
         run.wait(20)
-        assert time.monotonic() - began < 5
-    look.cancel()  # Else the tests' own end waits for it.
+        assert time.monotonic() - began < 3
 
 
 def test_a_relay_stands_in_for_its_source_on_each_host() -> None:
