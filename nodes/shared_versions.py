@@ -16,7 +16,6 @@ as fast as taking new ones. Where all are in use it takes one more. Nobody ever 
 and the kernel releases those of the dead.
 """
 
-import contextlib
 import fcntl
 import io
 import json
@@ -25,12 +24,12 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, Optional
 
 import numpy as np
 
-from nodes.version import Key, Version, pack, packed_size, unpack
+from nodes.version import Key, Version, erase, pack, packed_size, unpack
 
 _TOKEN_BYTES = 16
 _WANTED = _TOKEN_BYTES
@@ -194,17 +193,24 @@ class Writer:
         """
         self.board = Board(place)
         self._add_buffer = add_buffer
-        self._buffers = [_Buffer(path) for path in place.buffers]
+        self._buffers = [Buffer(path) for path in place.buffers]
 
     def write(self, version: Version) -> None:
-        """Copies a version into the store; from then on it is the newest."""
-        with self.filling(packed_size(version)) as buffer:
+        """Copies a version into the store; from then on it is the newest.
+
+        Raises:
+            OSError: There is no memory for it.
+        """
+        buffer = self.take_buffer(packed_size(version))
+        try:
             pack(version, buffer.memory())
+        except BaseException:
+            self.give_back(buffer)
+            raise
         self.publish(version, buffer)
 
-    @contextlib.contextmanager
-    def filling(self, size: int) -> Iterator["_Buffer"]:
-        """Gives a buffer of at least so many bytes that nobody reads.
+    def take_buffer(self, size: int) -> "Buffer":
+        """Returns a buffer of at least so many bytes that nobody else reads or fills.
 
         Raises:
             OSError: There is no memory for it.
@@ -218,29 +224,36 @@ class Writer:
         # The one used last, if any is large enough: others may give their memory back.
         free.sort(key=lambda buffer: (buffer.size >= size, buffer.used_at))
         chosen = free.pop() if free else self._new_buffer()
+        for buffer in free:
+            buffer.rest()
+            buffer.unlock()
         try:
-            for buffer in free:
-                buffer.rest()
-                buffer.unlock()
             chosen.grow(size)
-            yield chosen
-        finally:
+        except BaseException:
             chosen.unlock()
+            raise
+        return chosen
 
-    def publish(self, version: Version, buffer: "_Buffer") -> None:
-        """Says on the board that `buffer` holds the newest version."""
+    def publish(self, version: Version, buffer: "Buffer") -> None:
+        """Lets readers have the version that `buffer` was filled with."""
+        buffer.unlock()
         self.board.write(Record(*version.key, version.number, buffer.path))
 
-    def _new_buffer(self) -> "_Buffer":
-        buffer = _Buffer(self._add_buffer())
+    def give_back(self, buffer: "Buffer") -> None:
+        """Lets go of a buffer that was not filled to the end."""
+        erase(buffer.memory())
+        buffer.unlock()
+
+    def _new_buffer(self) -> "Buffer":
+        buffer = Buffer(self._add_buffer())
         self._buffers.append(buffer)
         if not buffer.lock():
             raise OSError(f"{buffer.path} is used by somebody else")
         return buffer
 
 
-class _Buffer:
-    """A buffer, as the writer sees it.
+class Buffer:
+    """A buffer, as who fills it sees it.
 
     Attributes:
         path: Its path.
@@ -255,6 +268,7 @@ class _Buffer:
 
     @property
     def size(self) -> int:
+        """Bytes that it holds."""
         return os.fstat(self._file.fileno()).st_size
 
     def lock(self) -> bool:
@@ -266,6 +280,7 @@ class _Buffer:
         return True
 
     def unlock(self) -> None:
+        """Lets others have the buffer."""
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def grow(self, size: int) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nodes import contract, shared_versions
 from nodes.peer import Peer
 from nodes.service import ServiceNode
-from nodes.shared_versions import Board, NotHere, Place, Store, Writer
+from nodes.shared_versions import Board, Buffer, NotHere, Place, Store, Writer
 from nodes.version import Key, Version, empty_block, pack, packed_size, unpack
 
 PIECE_BYTES = 16 << 20
@@ -94,13 +94,18 @@ class VersionServer:
         return self._lent[newest.key][1]
 
 
-class _Arrival:
-    """A version that comes in pieces."""
+class _Arrival(NamedTuple):
+    """A version that comes in pieces.
 
-    def __init__(self, key: Key, size: int) -> None:
-        self.key = key
-        self.block = empty_block(size)
-        self.received = 0
+    Attributes:
+        key: Its key.
+        buffer: Where it is put together.
+        received: Bytes that have come.
+    """
+
+    key: Key
+    buffer: Buffer
+    received: int = 0
 
 
 class VariableSource(VersionServer):
@@ -128,22 +133,30 @@ class VariableSource(VersionServer):
         """Takes the next piece of a new version of `size` bytes; with the last it is published.
 
         Returns:
-            Whether the piece was the next, or had come before; else the version has to be sent
+            Whether the piece was the next, or all of the version is there; else it has to be sent
             from its begin.
         """
         with self._lock:
-            if self._arrival is None or not offset:
-                self._arrival = _Arrival((key[0], key[1]), size)
+            if not offset:
+                self._begin_arrival((key[0], key[1]), size)
             arrival = self._arrival
-            if arrival.key != tuple(key) or arrival.received < offset:
-                return False
-            arrival.block[offset : offset + len(piece)] = piece
-            arrival.received = offset + len(piece)
-            if arrival.received == size and self.key() != arrival.key:
-                version = unpack(arrival.block)
+            if arrival is None or arrival.key != tuple(key) or arrival.received != offset:
+                return (key[0], key[1]) == self.key()
+            end = offset + len(piece)
+            arrival.buffer.memory()[offset:end] = piece
+            self._arrival = arrival._replace(received=end)
+            if end == size:
+                self._arrival = None
+                version = unpack(arrival.buffer.memory())
                 assert version is not None
-                self._writer.write(version)
+                self._writer.publish(version, arrival.buffer)
             return True
+
+    def _begin_arrival(self, key: Key, size: int) -> None:
+        if self._arrival is not None:
+            self._writer.give_back(self._arrival.buffer)
+        self._arrival = None
+        self._arrival = _Arrival(key, self._writer.take_buffer(size))
 
 
 class VariableClient:

@@ -59,6 +59,11 @@ def pack(version: Version, block: NDArray[np.uint8]) -> None:
     length[0] = len(header)
 
 
+def erase(block: NDArray[np.uint8]) -> None:
+    """Lets a block hold no version."""
+    block[:_LENGTH] = 0
+
+
 def packed_size(version: Version) -> int:
     """Returns the bytes that `pack` writes."""
     end = _LENGTH + len(_header(version))

@@ -13,7 +13,7 @@ from nodes.publisher import Publisher
 from nodes.service import Handle, ServiceNode
 from nodes.shared_versions import Place
 from nodes.variables import VariableClient, VariableSource, variable_source_node
-from nodes.version import Version
+from nodes.version import Version, empty_block, pack, packed_size
 from programs.program import Program
 from tests.support import wait_for
 
@@ -199,8 +199,19 @@ def test_a_piece_out_of_turn_makes_the_sender_begin_anew() -> None:
     assert not source.receive((1, 1), 300, 200, pieces[2])
     assert not source.receive((1, 2), 300, 100, pieces[1])
     assert source.receive((1, 1), 300, 100, pieces[1])
-    assert source.receive((1, 1), 300, 100, pieces[1])  # A call whose answer was lost.
+    assert not source.receive((1, 1), 300, 100, pieces[1])  # A call whose answer was lost.
     assert source.key() is None
+
+
+def test_a_last_piece_that_comes_twice_changes_nothing() -> None:
+    source = VariableSource()
+    block = empty_block(packed_size(version(1, 1)))
+    pack(version(1, 1), block)
+    half = block.size // 2
+    assert source.receive((1, 1), block.size, 0, block[:half])
+    for _ in range(2):
+        assert source.receive((1, 1), block.size, half, block[half:])
+        assert source.key() == (1, 1)
 
 
 def test_a_source_that_was_started_again_gets_the_newest_version_once_more() -> None:
