@@ -43,7 +43,7 @@ def measure_ours(directory: str) -> float:
     program = Program("actor_alone")
     counter = program.add_node(counter_node(), label="counter")
     variables = program.add_node(variable_source_node(), label="variables")
-    (shard,), replay = replay_shards(agent.table, 1, 1, 1)
+    (shard,), replay = replay_shards(agent.table, 1)
     program.add_node(shard, label="replay")
     program.add_node(
         actor_node(

@@ -115,7 +115,7 @@ def measure(schedule: Schedule, directory: str) -> Measured:
     )
     shards = SHARDS.value
     program = Program("replay_checkpoint")
-    nodes, replay = replay_shards(table, shards, BATCH_SIZE, shards, schedule)
+    nodes, replay = replay_shards(table, shards, schedule)
     for shard in nodes:
         program.add_node(shard, label="replay")
     learner = program.add_node(node(Learner, deref(replay)), label="learner")

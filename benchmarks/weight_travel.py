@@ -193,7 +193,7 @@ def _serve_source(pipe: Any, far: bool) -> None:
 
 
 def read_all(address: str, pipe: Any) -> None:
-    """Tells how many values of the weights, array k of which is k + 1, are wrong, and how many came."""
+    """Tells how many values are wrong, of which array k holds k + 1, and how many came."""
     version = VariableClient(address).wait_for_first(_Forever())
     assert version is not None
     wrong = sum(int((value != k + 1).sum()) for k, value in enumerate(version.values))

@@ -15,6 +15,7 @@ from nodes.counter import CounterClient
 from nodes.replay import ReplayClient, ReplayHandle
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import VariableClient
+from nodes.version import Version
 from nodes.writing import ReplayWriter
 
 _REPORT_PERIOD_SECONDS = 0.5
@@ -114,7 +115,7 @@ class ActorService:
         version = self._variables.wait_for_first(self._runtime)
         if version is None:
             return
-        self._actor.set_variables(version.values, version.step)
+        self._use(version)
         timestep = self._environments.reset()
         try:
             self._act(timestep)
@@ -130,7 +131,7 @@ class ActorService:
                 self._variables.request()
             newer = self._variables.poll()
             if newer is not None:
-                self._actor.set_variables(newer.values, newer.step)
+                self._use(newer)
             timestep = self._environments.step(self._actor.step(timestep))
             self._count(timestep)
             self._runtime.report_progress()
@@ -141,8 +142,13 @@ class ActorService:
                 next_report = time.monotonic() + _REPORT_PERIOD_SECONDS
                 self._report()
 
+    def _use(self, version: Version) -> None:
+        self._actor.set_variables(version.values, version.step)
+        for writer in self._writers:
+            writer.set_version(version)
+
     def _make_writer(self, max_steps: int) -> Writer:
-        # Actors with one writer each, and one actor with many, both fill all shards evenly.
+        # Actors with one writer each, and one actor with many, both begin with all shards evenly.
         shard = self._index + len(self._writers)
         self._writers.append(self._replay.writer(shard, max_steps))
         return self._writers[-1]

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from agents.agent import Agent, StepResult
 from nodes import checkpoints, contract
+from nodes.batch_stats import BatchStats
 from nodes.checkpoints import Schedule
 from nodes.counter import CounterClient
 from nodes.learner_checkpoints import LearnerCheckpoints
@@ -15,6 +16,7 @@ from nodes.peer import PeerLost
 from nodes.priorities import PriorityUpdater
 from nodes.publisher import Publisher
 from nodes.replay import ReplayClient, ReplayHandle
+from nodes.replay_info import Rates
 from nodes.sampling import Sampler
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import VariableClient
@@ -64,10 +66,14 @@ class LearnerService:
         step = self._checkpoints.restore()
         publisher = Publisher(self._variables)
         publisher.offer(step, self._learner.variables)
+        stats = BatchStats()
         updater = self._replay.priority_updater()
         sampler = self._replay.sampler(self._agent.batch_size)
         reporter = threading.Thread(
-            target=self._report, args=(updater, sampler), name="reporter", daemon=True
+            target=self._report,
+            args=(updater, sampler, stats, publisher),
+            name="reporter",
+            daemon=True,
         )
         reporter.start()
         first = True
@@ -83,7 +89,8 @@ class LearnerService:
                     self._runtime.report_waiting(self._lacking)
                     continue
                 result = self._learner.step(batch.sample)
-                updater.update(batch.keys, result.priorities, batch.shards)
+                updater.update(batch, result.priorities)
+                stats.add(batch)
                 self._progress.add_step(result, self._agent.batch_size)
                 self._runtime.report_progress()
                 step += 1
@@ -103,16 +110,28 @@ class LearnerService:
         with contextlib.suppress(PeerLost):  # It may have ended before us.
             self._counter.increment(**self._progress.take_counts())
 
-    def _report(self, updater: PriorityUpdater, sampler: Sampler) -> None:
+    def _report(
+        self, updater: PriorityUpdater, sampler: Sampler, stats: BatchStats, publisher: Publisher
+    ) -> None:
         """Tells the counter how the learner and its replay are doing, also while it waits."""
+        rates = Rates()
         try:
             while not self._ended.wait(_REPORT_PERIOD_SECONDS):
-                gauges = {**self._progress.take_gauges(), "priorities_dropped": updater.dropped}
                 info = self._replay.info()
                 sampler.renew(info)
+                updater.note(info)
                 self._lacking = f"samples: {info.describe()}"
                 self._counter.increment_soon(**self._progress.take_counts())
-                self._counter.report_soon("learner/0", {**gauges, **info.gauges()})
+                self._counter.report_soon(
+                    "learner/0",
+                    {
+                        **self._progress.take_gauges(),
+                        **stats.gauges(publisher),
+                        **info.gauges(),
+                        **rates.of(info),
+                        **{f"priorities_{k}": v for k, v in updater.counts._asdict().items()},
+                    },
+                )
         except Exception as error:  # It is raised where it ends the node.
             self._report_failure = error
 

@@ -10,8 +10,10 @@ from launchpad.nodes import base
 from agents.agent import TableSpec
 from nodes import checkpoints, contract, priorities
 from nodes.checkpoints import Schedule
+from nodes.origins import with_origin
 from nodes.replay_info import ReplayInfo, ask
 from nodes.sampling import Sampler
+from nodes.shard_sampling import DEFAULT_PREFETCH, Prefetch
 from nodes.writing import ReplayWriter
 from usage import UsageError
 
@@ -31,19 +33,18 @@ class ReplayClient:
         self._addresses = list(addresses)
         self._clients = [reverb.Client(address) for address in addresses]
 
-    def writer(self, shard: int, max_steps: int) -> "ReplayWriter":
-        """Returns a writer for one stream of steps, to one shard.
+    def writer(self, first_shard: int, max_steps: int) -> ReplayWriter:
+        """Returns a writer for one stream of trajectories, each of which goes to the next shard.
 
         Args:
-            shard: The shard's number, counted round and round.
+            first_shard: The shard that gets the first, counted round and round.
             max_steps: Newest steps that the writer's history keeps.
         """
-        client = self._clients[shard % len(self._clients)]
-        return ReplayWriter(client, self.spec, max_steps)
+        return ReplayWriter(self._clients, self.spec, first_shard, max_steps)
 
-    def sampler(self, batch_size: int) -> Sampler:
-        """Returns an endless source of batches; B must be a multiple of the number of shards."""
-        return Sampler(self._addresses, self.spec, batch_size)
+    def sampler(self, batch_size: int, prefetch: Prefetch = DEFAULT_PREFETCH) -> Sampler:
+        """Returns an endless source of batches of B items."""
+        return Sampler(self._addresses, self.spec, batch_size, prefetch)
 
     def priority_updater(self) -> priorities.PriorityUpdater:
         """Returns what takes new priorities back, in the background."""
@@ -52,7 +53,7 @@ class ReplayClient:
     def info(self) -> ReplayInfo:
         """Asks every shard what it holds, and waits a second for each that does not answer."""
         shards = [ask(client, self.spec.name) for client in self._clients]
-        return ReplayInfo(shards, self._addresses)
+        return ReplayInfo(shards, self._addresses, self.spec.bytes_per_item)
 
 
 class ReplayHandle(base.Handle[ReplayClient]):
@@ -80,8 +81,6 @@ class ReplayHandle(base.Handle[ReplayClient]):
 def replay_shards(
     spec: TableSpec,
     num_shards: int,
-    batch_size: int,
-    num_writers: int,
     schedule: Schedule = checkpoints.DEFAULT,
 ) -> tuple[list[base.Node], ReplayHandle]:
     """Returns the nodes of a replay in `num_shards` servers, and the one handle to them all.
@@ -92,25 +91,17 @@ def replay_shards(
     Args:
         spec: The table that all shards together are.
         num_shards: K.
-        batch_size: Items that are sampled at once.
-        num_writers: Actors that write; each shard needs one.
         schedule: When checkpoints are saved.
 
     Raises:
-        UsageError: There are more shards than actors to fill them or than items that must be
-            there, or they cannot share a batch.
+        UsageError: There are more shards than items that must be there.
     """
     from nodes import replay_server
 
-    if num_shards > min(spec.min_size, num_writers):
+    if num_shards > spec.min_size:
         raise UsageError(
-            f"Of {num_shards} replay shards each needs an actor that fills it and one of the first "
-            f"{spec.min_size} items, but there are {num_writers} actors: take fewer shards."
-        )
-    if batch_size % num_shards:
-        raise UsageError(
-            f"The batch size must be a multiple of the {num_shards} replay shards, got "
-            f"{batch_size}."
+            f"Of {num_shards} replay shards each needs one of the first {spec.min_size} items: "
+            "take fewer shards."
         )
     shard = shard_of(spec, num_shards)
     nodes = [
@@ -137,9 +128,13 @@ def replay_shards(
 
 
 def shard_of(spec: TableSpec, num_shards: int) -> TableSpec:
-    """Returns the table of each of K shards that together are `spec`."""
+    """Returns the table of each of K shards that together are what an agent describes.
+
+    Its items have one more column, of `nodes.origins`.
+    """
     return dataclasses.replace(
         spec,
+        item=with_origin(spec.item),
         max_size=-(-spec.max_size // num_shards),
         min_size=-(-spec.min_size // num_shards),
         error_buffer=_share_of_buffer(spec, num_shards),

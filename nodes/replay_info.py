@@ -1,5 +1,6 @@
 """What replay holds, and whom its rate limiters hold up."""
 
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -100,8 +101,14 @@ class ReplayInfo:
         shards: Each shard's, or None for one that did not answer.
     """
 
-    def __init__(self, shards: Sequence[Optional[ShardInfo]], addresses: Sequence[str]) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Optional[ShardInfo]],
+        addresses: Sequence[str],
+        bytes_per_item: int,
+    ) -> None:
         self.shards = shards
+        self._bytes_per_item = bytes_per_item
         self._addresses = addresses
         self._known = [shard for shard in shards if shard is not None]
 
@@ -131,6 +138,7 @@ class ReplayInfo:
             return {"replay_shards_away": len(self.shards)}
         return {
             "replay_size": self.size,
+            "replay_bytes": self.size * self._bytes_per_item,
             "replay_max_size": self.max_size,
             "replay_inserted": self.inserted,
             "samples_per_insert": self.sampled / max(1, self.inserted),
@@ -147,3 +155,27 @@ class ReplayInfo:
             if shard is None or shard.blocks_samples or shard.blocks_inserts
         ]
         return "; ".join(told) or self._known[0].describe()
+
+
+class Rates:
+    """How fast replay takes items and gives samples, from one look at it to the next."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[float, ShardInfo]] = {}
+
+    def of(self, info: ReplayInfo) -> dict[str, float]:
+        """Returns inserts and samples a second, by name, since the last call.
+
+        A shard that did not answer, or was started again, adds nothing.
+        """
+        now = time.monotonic()
+        inserts = samples = 0.0
+        for number, shard in enumerate(info.shards):
+            if shard is None:
+                continue
+            then, before = self._before.get(number, (now, shard))
+            if now > then and shard.inserted >= before.inserted and shard.sampled >= before.sampled:
+                inserts += (shard.inserted - before.inserted) / (now - then)
+                samples += (shard.sampled - before.sampled) / (now - then)
+            self._before[number] = now, shard
+        return {"inserts_per_second": inserts, "samples_per_second": samples}

@@ -1,22 +1,21 @@
-"""Takes samples from the shards of a replay, and makes batches of them."""
+"""Makes batches out of the samples of all shards of a replay."""
 
-import itertools
-import queue
 import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.agent import Sample, TableSpec
-from nodes.replay_info import ReplayInfo, ShardInfo
+from nodes import shares
+from nodes.origins import ORIGIN, Origins
+from nodes.replay_info import ReplayInfo
+from nodes.shard_sampling import DEFAULT_PREFETCH, Prefetch, Samples, ShardSampler
+from nodes.version import empty_block
 
 _WAIT_SECONDS = 0.2
-_AWAY_SECONDS = 0.2
-_LONG_WAIT_MILLISECONDS = 5000
-_STUCK_SECONDS = 10.0
-_SAMPLER_WORKERS = 2
 
 
 class Batch(NamedTuple):
@@ -25,71 +24,105 @@ class Batch(NamedTuple):
     Attributes:
         sample: The items.
         keys: uint64 [B], the items' keys, each known to its own shard.
+        priorities: float64 [B], the items' priorities when they were drawn.
         shards: int32 [B], which shard each item is in.
+        origins: Where the items come from.
     """
 
     sample: Sample
-    keys: Any
-    shards: Any
+    keys: NDArray[np.uint64]
+    priorities: NDArray[np.float64]
+    shards: NDArray[np.int32]
+    origins: Origins
+
+
+class _Plan:
+    """A batch that is being made.
+
+    Attributes:
+        masses: The masses of the shards that it is drawn from.
+        missing: Samples still to be taken from each of them.
+        taken: Samples taken, with the numbers of their shards.
+        late: Shards that did not give their samples in time.
+    """
+
+    def __init__(self, masses: dict[int, float], missing: dict[int, int]) -> None:
+        self.masses = masses
+        self.missing = missing
+        self.taken: list[tuple[int, Samples]] = []
+        self.late: set[int] = set()
+
+    @property
+    def on_time(self) -> set[int]:
+        """The shards that have given all that was asked of them."""
+        return {shard for shard in self.masses if shard not in self.late | self.missing.keys()}
+
+    def take(self, shard: int, samples: Sequence[Samples]) -> None:
+        """Puts samples into the batch."""
+        self.taken += [(shard, some) for some in samples]
+        self.missing[shard] -= sum(len(some.key) for some in samples)
+        if not self.missing[shard]:
+            del self.missing[shard]
+
+    def shares(self, batch_size: int) -> dict[int, float]:
+        """Returns with which probability a draw took each shard.
+
+        What a late shard gave was all that it had, whatever items they were.
+        """
+        given = dict.fromkeys(self.late, 0)
+        for shard, samples in self.taken:
+            if shard in self.late:
+                given[shard] += len(samples.key)
+        fixed = {shard: number / batch_size for shard, number in given.items()}
+        rest = {shard: mass for shard, mass in self.masses.items() if shard not in self.late}
+        return shares.shares(rest, fixed)
 
 
 class Sampler:
-    """Prefetches batches, an equal part of each from every shard.
+    """Makes batches of which each draw takes a shard with the probability of its mass.
 
-    A shard that has given samples and now gives none in time is left out, and the others give more
-    in its place, until it gives some again.
+    All shards are sampled ahead, at once. One that has given samples and now gives too few in time
+    is left out, and the others are drawn from in its place, until it has samples again.
     """
 
-    def __init__(self, addresses: Sequence[str], spec: TableSpec, batch_size: int) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        spec: TableSpec,
+        batch_size: int,
+        prefetch: Prefetch = DEFAULT_PREFETCH,
+        seed: Optional[int] = None,
+    ) -> None:
         """Initializes the sampler.
 
         Args:
             addresses: `host:port` of each shard.
             spec: The table of each shard.
-            batch_size: B, a multiple of the number of shards.
+            batch_size: B.
+            prefetch: How far it goes ahead.
+            seed: Seeds the choice of shards.
         """
         self._spec = spec
-        self._addresses = addresses
-        self._size = batch_size // len(addresses)
-        self._shards = [_ShardSampler(address, spec, self._size) for address in addresses]
-        self._parts: list[tuple[int, Any]] = []
-        self._has_given: set[int] = set()
+        self._batch_size = batch_size
+        self._prefetch = prefetch
+        self._part_size = -(-batch_size // len(addresses))
+        self._arrived = threading.Condition()
+        self._shards = [self._sample(address) for address in addresses]
+        self._absent: set[int] = set()
         self._late: set[int] = set()
+        self._plan: Optional[_Plan] = None
+        self._rng = np.random.default_rng(seed)
 
     def next(self) -> Optional[Batch]:
         """Returns the next batch, or None if there were not enough samples in a short time."""
-        everyone = set(range(len(self._shards)))
-        if self._late == everyone:
-            self._late.clear()  # There is nobody else to take from.
-        for number in everyone - self._given():
-            self._take(number, 0.0 if number in self._late else _WAIT_SECONDS)
-        if everyone - self._given() <= self._late:
-            self._fill_in(everyone - self._late)
-        if len(self._parts) < len(self._shards):
+        deadline = time.monotonic() + _WAIT_SECONDS
+        if self._plan is None:
+            self._plan = self._make_plan(deadline)
+        plan = self._plan
+        if plan is None or not (self._take(plan, deadline) or self._replace(plan)):
             return None
-        parts, self._parts = self._parts, []
-        return _join(parts)
-
-    def _given(self) -> set[int]:
-        return {number for number, _ in self._parts}
-
-    def _fill_in(self, on_time: set[int]) -> None:
-        """Takes the parts of shards that are late from those that are not."""
-        for number in itertools.cycle(on_time):
-            if len(self._parts) == len(self._shards) or not self._take(number, _WAIT_SECONDS):
-                return
-
-    def _take(self, number: int, seconds: float) -> bool:
-        """Takes a part from a shard if it gives one, and returns whether it did."""
-        part = self._shards[number].next(seconds)
-        if part is None:
-            if number in self._has_given:
-                self._late.add(number)
-            return False
-        self._has_given.add(number)
-        self._late.discard(number)
-        self._parts.append((number, part))
-        return True
+        self._plan = None
+        return self._join(plan)
 
     def renew(self, info: ReplayInfo) -> None:
         """Begins anew with shards that give nothing though they say that they could.
@@ -100,143 +133,109 @@ class Sampler:
         Args:
             info: What the shards say.
         """
+        self._absent = {number for number, shard in enumerate(info.shards) if shard is None}
         for number, shard in enumerate(info.shards):
             if shard is None or self._shards[number].is_served(shard):
                 continue
-            address = self._addresses[number]
+            address = self._shards[number].address
             print(f"Sampling from {address} begins anew.")
             self._shards[number].close()
-            self._shards[number] = _ShardSampler(address, self._spec, self._size)
+            self._shards[number] = self._sample(address)
 
     def close(self) -> None:
         """Asks for no more samples; what waits for one ends by itself, within seconds."""
         for shard in self._shards:
             shard.close()
 
+    def _sample(self, address: str) -> ShardSampler:
+        return ShardSampler(address, self._spec, self._part_size, self._prefetch, self._arrived)
 
-def _join(numbered: Sequence[tuple[int, Any]]) -> Batch:
-    """Returns one batch out of K parts of equal size, by the numbers of their shards.
+    def _make_plan(self, deadline: float) -> Optional[_Plan]:
+        """Draws how many samples each shard gives, once all that answer have given some."""
+        with self._arrived:
+            ready = self._arrived.wait_for(self._knows_all_masses, deadline - time.monotonic())
+            known = {
+                number: shard.mass
+                for number, shard in enumerate(self._shards)
+                if shard.mass is not None
+            }
+            if not ready or not known:
+                return None
+            self._late -= {number for number in self._late if self._shards[number].available}
+            masses = {number: mass for number, mass in known.items() if number not in self._late}
+        masses = masses or known  # Else there is nobody to take from.
+        return _Plan(masses, shares.draw(self._rng, self._batch_size, masses))
 
-    A draw takes a shard with the probability of its share of the parts and then an item of it, and
-    all these shards together hold N items, so that importance weights can undo both.
-    """
-    numbers = [number for number, _ in numbered]
-    parts = [part for _, part in numbered]
-    if len(parts) == 1:
-        ((info, data),) = parts
-        sample = Sample(info.probability, info.table_size, data)
-        return Batch(sample, info.key, np.zeros(len(info.key), np.int32))
-    import tensorflow as tf
-
-    info, data = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *parts)
-    size = sum({number: int(part.info.table_size[-1]) for number, part in numbered}.values())
-    per_part = len(info.key) // len(parts)
-    share = np.repeat([numbers.count(number) / len(parts) for number in numbers], per_part)
-    sample = Sample(
-        probability=info.probability * share,
-        table_size=tf.fill(tf.shape(info.key), tf.constant(size, tf.int64)),
-        data=data,
-    )
-    return Batch(sample, info.key, np.repeat(numbers, per_part))
-
-
-class _ShardSampler:
-    """Takes a shard's samples in parts of equal size, in a thread of its own.
-
-    A wait for a sample cannot be interrupted, and one that times out loses the samples that are on
-    their way, which the rate limiter has counted: so the thread waits long, and the learner does
-    not. A wait that times out gives a part in pieces, which are kept.
-    """
-
-    def __init__(self, address: str, spec: TableSpec, size: int) -> None:
-        import reverb
-        import tensorflow as tf
-
-        self._size = size
-        self._pieces: list[Any] = []
-        self._dataset = (
-            reverb.TrajectoryDataset(
-                server_address=address,
-                table=spec.name,
-                dtypes={name: tf.as_dtype(array.dtype) for name, array in spec.item.items()},
-                shapes={name: tf.TensorShape(array.shape) for name, array in spec.item.items()},
-                max_in_flight_samples_per_worker=2 * size,
-                num_workers_per_iterator=_SAMPLER_WORKERS,
-                rate_limiter_timeout_ms=_LONG_WAIT_MILLISECONDS,
-            )
-            .batch(size)
-            .prefetch(2)
+    def _knows_all_masses(self) -> bool:
+        return all(
+            shard.available or shard.mass is not None or number in self._absent
+            for number, shard in enumerate(self._shards)
         )
-        self._parts: queue.Queue[Any] = queue.Queue(maxsize=1)
-        self._closed = threading.Event()
-        self._failure: Optional[Exception] = None
-        self._sampled = -1
-        self._served_at = time.monotonic()
-        threading.Thread(target=self._run, name="sampler", daemon=True).start()
 
-    def next(self, seconds: float) -> Any:
-        """Returns samples of `size` items, or None if there were none in that time.
+    def _take(self, plan: _Plan, deadline: float) -> bool:
+        """Takes what is missing until `deadline`, and returns whether it has all."""
 
-        Raises:
-            Exception: The shard failed to give samples.
+        def take() -> bool:
+            for number in list(plan.missing):
+                if self._shards[number].available:
+                    plan.take(number, self._shards[number].take(plan.missing[number]))
+            return not plan.missing
+
+        with self._arrived:
+            return self._arrived.wait_for(take, max(0.0, deadline - time.monotonic()))
+
+    def _replace(self, plan: _Plan) -> bool:
+        """Draws anew, from the others, what late shards did not give; returns whether it has all.
+
+        Where all are late there is nothing to draw from, and the plan stays.
         """
-        try:
-            return self._parts.get(timeout=seconds) if seconds else self._parts.get_nowait()
-        except queue.Empty:
-            if self._failure is not None:
-                raise self._failure from None
-            return None
+        if not plan.on_time:
+            return False
+        number = sum(plan.missing.values())
+        plan.late |= plan.missing.keys()
+        self._late |= plan.late
+        masses = {shard: plan.masses[shard] for shard in plan.masses if shard not in plan.late}
+        plan.missing = shares.draw(self._rng, number, masses)
+        return self._take(plan, 0.0)
 
-    def is_served(self, info: ShardInfo) -> bool:
-        """Returns False if for long the shard could have given samples and gave nobody any."""
-        now = time.monotonic()
-        if info.sampled != self._sampled or info.blocks_samples or self._parts.full():
-            self._sampled, self._served_at = info.sampled, now
-        return now - self._served_at < _STUCK_SECONDS
+    def _join(self, plan: _Plan) -> Batch:
+        """Returns one batch out of samples of several shards.
 
-    def close(self) -> None:
-        """Ends the thread as soon as it has its next sample, or none came for long."""
-        self._closed.set()
-
-    def _run(self) -> None:
+        The shards that were drawn from hold N items together, and an item is drawn with the
+        probability of its shard times that within it, so that importance weights can undo both.
+        """
         import tensorflow as tf
 
-        try:
-            while not self._closed.is_set():
-                try:
-                    self._sample()
-                except (tf.errors.UnavailableError, tf.errors.CancelledError) as error:
-                    print(f"Sampling begins anew: {error}")
-                self._closed.wait(_AWAY_SECONDS)  # Where it fails at once, it would at once again.
-        except Exception as error:
-            self._failure = error
+        share = plan.shares(self._batch_size)
+        size = sum(self._shards[number].size for number, one in share.items() if one > 0)
+        lengths = [len(samples.key) for _, samples in plan.taken]
+        shards = np.repeat([number for number, _ in plan.taken], lengths)
+        parts = [samples for _, samples in plan.taken]
+        probability = _concatenate([samples.probability for samples in parts])
+        data = {
+            name: _concatenate([samples.data[name] for samples in parts])
+            for name in self._spec.item
+        }
+        origins = Origins.of(data.pop(ORIGIN))
+        sample = Sample(
+            probability=tf.convert_to_tensor(probability * np.vectorize(share.get)(shards)),
+            table_size=tf.fill([self._batch_size], tf.constant(size, tf.int64)),
+            data={name: tf.convert_to_tensor(column) for name, column in data.items()},
+        )
+        return Batch(
+            sample,
+            _concatenate([samples.key for samples in parts]),
+            _concatenate([samples.priority for samples in parts]),
+            shards.astype(np.int32),
+            origins,
+        )
 
-    def _sample(self) -> None:
-        """Hands over parts until there were no samples for long."""
-        for samples in self._dataset:
-            part = self._complete(samples)
-            if part is not None:
-                self._hand_over(part)
-            if self._closed.is_set():
-                return
 
-    def _hand_over(self, part: Any) -> None:
-        while not self._closed.is_set():
-            try:
-                return self._parts.put(part, timeout=_WAIT_SECONDS)
-            except queue.Full:
-                pass
-
-    def _complete(self, samples: Any) -> Any:
-        """Returns a part out of the pieces so far and `samples`, or None if it is not enough."""
-        import tensorflow as tf
-
-        size = self._size
-        if len(samples.info.key) == size:
-            return samples
-        self._pieces.append(samples)
-        if sum(len(piece.info.key) for piece in self._pieces) < size:
-            return None
-        joined = tf.nest.map_structure(lambda *columns: tf.concat(columns, 0), *self._pieces)
-        self._pieces = [tf.nest.map_structure(lambda column: column[size:], joined)]
-        return tf.nest.map_structure(lambda column: column[:size], joined)
+def _concatenate(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Joins columns where TensorFlow can take them from without one more copy."""
+    if len(columns) == 1:
+        return columns[0]
+    shape = sum(map(len, columns)), *columns[0].shape[1:]
+    dtype = columns[0].dtype
+    block = empty_block(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+    return np.concatenate(columns, out=block.view(dtype).reshape(shape))

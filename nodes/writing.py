@@ -1,145 +1,185 @@
-"""Writes steps and items to one replay server.
+"""Writes trajectories to the shards of a replay, one shard after the other."""
 
-This speaks to Reverb's own writer below its Python layer, which costs three times what the rest
-does: 39 to 43 us an item, against 11 to 13 us here.
-"""
-
-import collections
 import itertools
-from collections.abc import Mapping
-from typing import Any, Union
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
 
 import tenacity
 from numpy.typing import NDArray
 
 from agents.agent import TableSpec
 from nodes import contract
+from nodes.origins import Origin, origin_of
 from nodes.peer import PATIENCE_SECONDS
 from nodes.replay_info import ask
+from nodes.shard_stream import Column, ShardStream
+from nodes.version import Version
 
 _MAX_UNCONFIRMED_ITEMS = 100
-"""Items that a writer sends ahead of the server before it waits for it. The actors of Horgan et al.
+"""Items that a writer sends ahead of a server before it waits for it. The actors of Horgan et al.
 (2018, appendix D) send batches of 50."""
 _FLUSH_PERIOD_ITEMS = 50
+_TURN_ITEMS = 10
+"""Items of a stream whose steps are items by themselves that go to one shard before the next."""
 _WAIT_MILLISECONDS = 200
-_SIGNATURE_MILLISECONDS = 3000
-
-
-class Column:
-    """The newest steps of one column; what it gives out goes into an item."""
-
-    def __init__(self, max_steps: int) -> None:
-        self._steps: collections.deque[Any] = collections.deque(maxlen=max_steps)
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def __getitem__(self, key: Union[int, slice]) -> Any:
-        """Returns one step, which an item holds without a time dimension, or a list of steps."""
-        if isinstance(key, slice):
-            start, stop, step = key.indices(len(self._steps))
-            return list(itertools.islice(self._steps, start, stop, step))
-        return self._steps[key]
-
-    def append(self, reference: Any) -> None:
-        """Adds the reference of a step that was written."""
-        self._steps.append(reference)
-
-    def clear(self) -> None:
-        """Forgets all steps."""
-        self._steps.clear()
+_SHORT_MILLISECONDS = 1
+_PATIENT_WAITS = 5
+"""Waits for a shard to confirm a trajectory before the next one goes elsewhere."""
+_AWAY_SECONDS = 10.0
+"""How long a shard that does not answer is left out."""
+_ORIGIN_SECONDS = 0.1
+_NOBODY = Version(0, 0, 0, 0.0, ())
 
 
 class ReplayWriter:
-    """Writes one stream, and waits for a full replay only as long as its node runs."""
+    """Writes one stream of trajectories, each to the next shard that takes it.
 
-    def __init__(self, client: Any, spec: TableSpec, max_steps: int) -> None:
+    It waits for a full replay only as long as its node runs.
+    """
+
+    def __init__(
+        self, clients: Sequence[Any], spec: TableSpec, first_shard: int, max_steps: int
+    ) -> None:
         """Opens the stream.
 
         Args:
-            client: A `reverb.Client` of the server.
-            spec: The table.
+            clients: A `reverb.Client` of each shard.
+            spec: The table of each shard.
+            first_shard: The shard that gets the first trajectory, counted round and round.
             max_steps: Newest steps that the history keeps.
 
         Raises:
-            RuntimeError: The server was away for too long.
+            RuntimeError: The shards were away for too long.
         """
-        self._client = client
+        self._clients = clients
+        self._spec = spec
+        self._max_steps = max_steps
         self._runtime = contract.runtime()
-        self._table = spec.name
-        self._writer = self._open(max_steps)
-        self._names = sorted(spec.item)  # the order in which Reverb flattens an item
-        self._history = {name: Column(max_steps) for name in self._names}
+        self._streams: dict[int, ShardStream] = {}
+        self._away_until = [0.0] * len(clients)
         self._created = 0
+        self._has_steps = False
+        self._version = _NOBODY
+        self._origin: Optional[Origin] = None
+        self._origin_until = 0.0
+        self._number = first_shard - 1
+        self._stream = self._wait_for_next()
+
+    def set_version(self, version: Version) -> None:
+        """Says which variables act from now on."""
+        self._version = version
+        self._origin = None
 
     def append(self, step: Mapping[str, NDArray[Any]]) -> None:
         """Adds one step, copying it; each column may be left out of a step."""
-        references = self._writer.Append([step.get(name) for name in self._names])
-        for column, reference in zip(self._history.values(), references, strict=True):
-            if reference is not None:
-                column.append(reference)
+        self._has_steps = True
+        self._stream.append(step)
 
     @property
     def history(self) -> Mapping[str, Column]:
         """Kept steps by column, those left out not counted; they go into `create_item`."""
-        return self._history
+        return self._stream.history
 
     def create_item(self, priority: float, trajectory: Mapping[str, Any]) -> None:
         """Inserts the item `trajectory`, steps or slices of `history`, with `priority`."""
-        columns = [trajectory[name] for name in self._names]
-        self._writer.CreateItem(
-            self._table,
-            priority,
-            [column if isinstance(column, list) else [column] for column in columns],
-            [not isinstance(column, list) for column in columns],
-        )
+        self._stream.create_item(priority, trajectory, self._origin_now())
         self._created += 1
         if self._created % _FLUSH_PERIOD_ITEMS == 0:
-            self._wait_for_server(_MAX_UNCONFIRMED_ITEMS)
+            stream = self._stream
+            self._wait(lambda ms: stream.flush(_MAX_UNCONFIRMED_ITEMS, ms))
+        if self._max_steps == 1 and len(self._clients) > 1 and not self._created % _TURN_ITEMS:
+            self._stream.forget()
+            self._stream = self._next() or self._stream
 
     def end_episode(self) -> None:
         """Forgets `history`: no item spans what came before and what comes after."""
-        if self._wait_for_server(0):
-            self._writer.EndEpisode(True, None)
-            for column in self._history.values():
-                column.clear()
+        if not self._has_steps:
+            return
+        stream = self._stream
+        self._wait(stream.end, _PATIENT_WAITS if len(self._clients) > 1 else None)
+        self._has_steps = False
+        if len(self._clients) > 1:
+            self._stream = self._next() or self._wait_for_next()
 
     def close(self) -> None:
-        """Ends the stream; items that the server has not confirmed may be lost."""
-        self._writer.Close()
+        """Ends the stream; items that a server has not confirmed may be lost."""
+        for stream in self._streams.values():
+            stream.close()
 
-    def _open(self, max_steps: int) -> Any:
-        from reverb import pybind
+    def _origin_now(self) -> Origin:
+        now = time.monotonic()
+        if self._origin is None or now > self._origin_until:
+            self._origin = origin_of(self._version, time.time_ns())
+            self._origin_until = now + _ORIGIN_SECONDS
+        return self._origin
 
-        options = pybind.AutoTunedChunkerOptions(max_steps, 1.0)
+    def _next(self) -> Optional[ShardStream]:
+        """Returns the stream to the next shard that takes what comes, or None if none does."""
+        for number in range(self._number + 1, self._number + 1 + len(self._clients)):
+            stream = self._open(number % len(self._clients))
+            if stream is not None and _is_ready(stream):
+                self._number = number
+                return stream
+        return None
+
+    def _open(self, shard: int) -> Optional[ShardStream]:
+        """Returns the stream to a shard, or None if the shard does not answer."""
+        if shard in self._streams:
+            return self._streams[shard]
+        now = time.monotonic()
+        if now < self._away_until[shard]:
+            return None
+        try:
+            if len(self._clients) == 1 or ask(self._clients[shard], self._spec.name) is not None:
+                client = self._clients[shard]
+                self._streams[shard] = ShardStream(client, self._spec, self._max_steps)
+                return self._streams[shard]
+        except RuntimeError:
+            pass
+        self._away_until[shard] = now + (_AWAY_SECONDS if len(self._clients) > 1 else 0.0)
+        return None
+
+    def _wait_for_next(self) -> ShardStream:
+        """Waits until a shard takes what comes, and returns the stream to it.
+
+        Raises:
+            RuntimeError: No shard has ever answered, for too long, or the node is to stop.
+        """
+
+        def gives_up(state: tenacity.RetryCallState) -> bool:
+            seconds = state.seconds_since_start or 0.0
+            return self._runtime.stopping or not self._streams and seconds > PATIENCE_SECONDS
+
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(RuntimeError),
-            stop=lambda state: (
-                self._runtime.stopping or (state.seconds_since_start or 0.0) > PATIENCE_SECONDS
-            ),
+            retry=tenacity.retry_if_result(lambda stream: stream is None),
+            stop=gives_up,
             wait=tenacity.wait_fixed(_WAIT_MILLISECONDS / 1000),
             before_sleep=lambda _: self._tell(),
-            reraise=True,
+            retry_error_callback=lambda _: next(iter(self._streams.values()), None),
         )
-        return retrying(self._client._client.NewTrajectoryWriter, options, _SIGNATURE_MILLISECONDS)
+        stream: Optional[ShardStream] = retrying(self._next)
+        if stream is None:
+            raise RuntimeError(f"no server of replay table {self._spec.name!r} answers")
+        return stream
 
-    def _wait_for_server(self, unconfirmed: int) -> bool:
-        """Waits until few enough items are on their way, and returns whether they came to be.
-
-        A server that was started again gets those that it has not confirmed once more.
-        """
-        while not self._runtime.stopping:
-            try:
-                self._writer.Flush(unconfirmed, _WAIT_MILLISECONDS)
-                return True
-            except RuntimeError as error:
-                if "Timeout exceeded" not in str(error):
-                    raise
+    def _wait(self, action: Callable[[int], bool], times: Optional[int] = None) -> None:
+        """Waits until `action` succeeds, but so many times at most."""
+        waits = itertools.count() if times is None else range(times)
+        for _ in waits:
+            if self._runtime.stopping or action(_WAIT_MILLISECONDS):
+                return
             self._tell()
-        return False
 
     def _tell(self) -> None:
         """Tells what this writer waits for."""
-        info = ask(self._client, self._table)
+        info = ask(self._clients[self._number % len(self._clients)], self._spec.name)
         what = "a server that does not answer" if info is None else info.describe()
         self._runtime.report_waiting(f"replay to take items: {what}")
+
+
+def _is_ready(stream: ShardStream) -> bool:
+    """Returns whether the shard behind a stream keeps up with what it gets."""
+    if stream.is_ending:
+        return stream.end(_SHORT_MILLISECONDS)
+    return stream.flush(_MAX_UNCONFIRMED_ITEMS, _SHORT_MILLISECONDS)

@@ -88,13 +88,7 @@ def make_program(
         variables = program.add_node(variable_source_node())
     with program.group("relay"):
         nearby_variables = program.add_node(variable_relay_node(variables))
-    shards, replay = replay_shards(
-        agent.table,
-        options.replay_shards,
-        agent.batch_size,
-        options.num_actors,
-        options.schedule,
-    )
+    shards, replay = replay_shards(agent.table, options.replay_shards, options.schedule)
     with program.group("replay"):
         for shard in shards:
             program.add_node(shard)

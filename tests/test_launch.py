@@ -80,7 +80,7 @@ BAD_INPUT = {
     ),
     "not_finite": (["--config.learning_rate=nan"], "learning_rate must be a finite number"),
     "too_many": (["--num_actors=1000000000000"], "--num_actors must be at most"),
-    "shards": (["--replay_shards=3"], "multiple of the 3 replay shards"),
+    "shards": (["--replay_shards=3000"], "Of 3000 replay shards each needs one of the first"),
     "no_agent": (["--agent=os:getcwd"], "os:getcwd is no agent"),
     "no_function": (["--program=os:sep"], "os:sep must be a function"),
     "needs_argument": (["--program=os:kill"], "without arguments"),
@@ -129,7 +129,7 @@ def test_a_directory_with_other_files_keeps_them_when_nothing_is_started(
 ) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/mine.txt").write_text("mine")
-    run = launch(tmp_path, "--run_dir=run", "--replay_shards=3")
+    run = launch(tmp_path, "--run_dir=run", "--replay_shards=3000")
     assert run.returncode == 2
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
 

@@ -222,6 +222,7 @@ class FrameRecorder:
         for environment, writer in enumerate(self._writers):
             frame = timestep.observation[environment, -1]
             if timestep.step_type[environment] == _FIRST:
+                writer.end_episode()
                 for _ in range(self._length - 1):
                     writer.append({"frame": frame})
             elif rows[environment]:

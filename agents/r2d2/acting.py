@@ -104,6 +104,7 @@ class SequenceRecorder:
         self._versions[environment] = version
         self._newest[environment] = self._config.burn_in - 1
         if self._stack:
+            self._writers[environment].end_episode()
             frame = timestep.observation[environment, -1]
             for _ in range(self._stack - 1 + self._config.burn_in):
                 self._writers[environment].append({"frame": frame})

@@ -16,15 +16,21 @@ from agents.agent import TableSpec
 from agents.value_losses import importance_weights
 from launchers.run import launch
 from nodes import contract
-from nodes.replay import ReplayClient, replay_shards
+from nodes.replay import ReplayClient, replay_shards, shard_of
 from nodes.replay_server import make_table
 from nodes.sampling import Batch
+from nodes.version import Version
 from tests.nodes.runtimes import FakeLauncher
 from tests.support import in_node, wait_for
 from usage import UsageError
 
 
 def table(min_size: int = 1, samples_per_insert: float | None = None) -> TableSpec:
+    """Returns the table of one shard."""
+    return shard_of(agent_table(min_size, samples_per_insert), 1)
+
+
+def agent_table(min_size: int = 1, samples_per_insert: float | None = None) -> TableSpec:
     return TableSpec(
         name="items",
         item={"row": specs.Array((2,), np.float32)},
@@ -62,6 +68,11 @@ def write(client: ReplayClient, shard: int, priorities: list[float]) -> None:
     in_node(insert)
 
 
+def write_to(server: reverb.Server, priorities: list[float]) -> None:
+    """Writes items to one server alone."""
+    write(ReplayClient([f"localhost:{server.port}"], table()), 0, priorities)
+
+
 def priorities_in(server: reverb.Server, samples: int = 300) -> set[float]:
     client = reverb.Client(f"localhost:{server.port}")
     return {
@@ -94,7 +105,7 @@ def test_updated_priorities_reach_their_items(servers: list[reverb.Server]) -> N
     write(client, 0, [1.0, 4.0])
     batch = wait_for(client.sampler(64).next)  # Both are in it, but for a chance of 1e-11.
     updater = client.priority_updater()
-    updater.update(batch.keys, np.full(64, 7.5, np.float32), batch.shards)
+    updater.update(batch, np.full(64, 7.5, np.float32))
     updater.close()
     assert priorities_in(servers[0]) == {7.5}
 
@@ -106,10 +117,10 @@ def test_a_priority_that_is_not_finite_is_told_to_the_learner(
     write(client, 0, [1.0])
     batch = wait_for(client.sampler(2).next)
     updater = client.priority_updater()
-    updater.update(batch.keys, np.array([1.0, np.nan], np.float32), batch.shards)
+    updater.update(batch, np.array([1.0, np.nan], np.float32))
     updater.close()
     with pytest.raises(FloatingPointError, match="loss has diverged"):
-        updater.update(batch.keys, np.ones(2, np.float32), batch.shards)
+        updater.update(batch, np.ones(2, np.float32))
 
 
 def test_a_sampler_that_waits_for_items_gives_up_now_and_then(
@@ -136,29 +147,28 @@ def test_samples_that_come_slowly_still_make_whole_batches(
     assert batch.keys.shape == batch.shards.shape == batch.sample.probability.shape == (24,)
 
 
-def test_streams_take_turns_over_shards_and_batches_take_from_each(
-    servers: list[reverb.Server],
-) -> None:
+def test_a_batch_takes_from_each_shard_by_its_mass(servers: list[reverb.Server]) -> None:
     client = client_of(servers, table(), 2)
-    write(client, 0, [1.0] * 6)
-    write(client, 1, [2.0] * 2)
+    write_to(servers[0], [1.0] * 6)
+    write_to(servers[1], [9.0] * 2)  # To the power of 0.5: as much as the six.
     assert client.info().size == 8
-    batch = wait_for(client.sampler(8).next)
-    rows = batch.sample.data["row"].numpy()[:, 0].tolist()
-    assert rows == [1.0] * 4 + [2.0] * 4
-    # Half of the draws go to each shard: 1/2 x 1/6 and 1/2 x 1/2.
-    np.testing.assert_allclose(batch.sample.probability, [1 / 12] * 4 + [1 / 4] * 4)
+    sampler = client.sampler(1000)
+    batch = wait_for(sampler.next)
+    np.testing.assert_allclose(batch.sample.probability, np.where(batch.shards, 1 / 4, 1 / 12))
+    assert set(batch.sample.table_size.numpy()) == {8}
+    assert 400 < np.count_nonzero(batch.shards) < 600
 
 
 def test_priorities_go_to_the_shard_that_has_the_item(servers: list[reverb.Server]) -> None:
     client = client_of(servers, table(), 2)
-    write(client, 0, [1.0])
-    write(client, 1, [2.0])
-    batch = wait_for(client.sampler(4).next)
+    write_to(servers[0], [1.0])
+    write_to(servers[1], [2.0])
+    batch = wait_for(client.sampler(64).next)
     updater = client.priority_updater()
-    updater.update(batch.keys, np.array([5, 5, 6, 6], np.float32), batch.shards)
+    updater.update(batch, np.where(batch.shards, 6.0, 5.0))
     updater.close()
     assert [priorities_in(server) for server in servers] == [{5.0}, {6.0}]
+    assert updater.counts == (64, 0, 0)
 
 
 def test_a_full_replay_evicts_its_oldest_item(servers: list[reverb.Server]) -> None:
@@ -195,51 +205,51 @@ def test_a_writer_waits_for_a_limited_replay_but_not_longer_than_its_node_runs(
     assert result is not None and result.forced == result.failures == {}
 
 
-@pytest.mark.parametrize(
-    "num_shards, num_writers, message",
-    [
-        (4, 9, "first 3 items"),
-        (3, 2, "there are 2 actors"),
-        (2, 9, "multiple of the 2 replay shards, got 5"),
-    ],
-    ids=["items", "actors", "batch"],
-)
-def test_shards_that_cannot_share_are_refused(
-    num_shards: int, num_writers: int, message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        replay_shards(table(min_size=3), num_shards, batch_size=5, num_writers=num_writers)
+def test_more_shards_than_first_items_are_refused() -> None:
+    with pytest.raises(UsageError, match="first 3 items"):
+        replay_shards(agent_table(min_size=3), 4)
 
 
-def test_importance_weights_undo_unequal_shards(servers: list[reverb.Server]) -> None:
+def test_importance_weights_undo_priorities_over_all_shards(servers: list[reverb.Server]) -> None:
     client = client_of(servers, table(), 2)
-    write(client, 0, [1.0] * 6)
-    write(client, 1, [1.0] * 2)
-    sample = wait_for(client.sampler(8).next).sample
-    # Items of the small shard are drawn three times as often as those of the large one.
+    write_to(servers[0], [1.0] * 6)
+    write_to(servers[1], [16.0] * 2)
+    batch = wait_for(client.sampler(512).next)
+    sample = batch.sample
+    # Items of priority 16 are drawn four times as often as those of 1.
     weights = importance_weights(sample.probability, sample.table_size, exponent=1.0)
-    np.testing.assert_allclose(weights, [1] * 4 + [1 / 3] * 4, rtol=1e-6)
+    np.testing.assert_allclose(weights, np.where(batch.shards, 1 / 4, 1), rtol=1e-6)
 
 
-def test_one_shard_that_gives_nothing_costs_the_others_no_samples(
+def test_before_every_shard_has_its_first_items_there_are_no_batches(
     servers: list[reverb.Server],
 ) -> None:
     client = client_of(servers, table(min_size=4, samples_per_insert=1.0), 2)
-    write(client, 0, [1.0] * 8)
+    write_to(servers[0], [1.0] * 8)
     sampler = client.sampler(8)
     for _ in range(4):
         assert sampler.next() is None
-    write(client, 1, [2.0] * 8)
-    rows = wait_for(sampler.next).sample.data["row"]
-    assert rows[:, 0].numpy().tolist() == [1.0] * 4 + [2.0] * 4
+    write_to(servers[1], [2.0] * 8)
+    assert wait_for(sampler.next).keys.shape == (8,)
+
+
+def test_a_shard_that_never_was_there_is_left_out(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 2)
+    servers[1].stop()
+    write_to(servers[0], [1.0] * 6)
+    sampler = client.sampler(8)
+    assert sampler.next() is None
+    sampler.renew(client.info())
+    batch = wait_for(sampler.next)
+    np.testing.assert_allclose(batch.sample.probability, np.full(8, 1 / 6))
 
 
 def test_a_shard_that_is_gone_is_left_out_until_it_is_back(servers: list[reverb.Server]) -> None:
     client = client_of(servers, table(), 2)
-    write(client, 0, [1.0] * 6)
-    write(client, 1, [2.0] * 2)
-    sampler = client.sampler(8)
-    assert wait_for(sampler.next).shards.tolist() == [0] * 4 + [1] * 4
+    write_to(servers[0], [1.0] * 6)
+    write_to(servers[1], [9.0] * 2)
+    sampler = client.sampler(64)
+    assert set(wait_for(sampler.next).shards.tolist()) == {0, 1}
     servers[1].stop()
 
     def without_it() -> Optional[Batch]:
@@ -249,10 +259,10 @@ def test_a_shard_that_is_gone_is_left_out_until_it_is_back(servers: list[reverb.
     batch = wait_for(without_it)
     assert set(batch.sample.data["row"][:, 0].numpy()) == {1.0}
     # All draws go to the one shard now.
-    np.testing.assert_allclose(batch.sample.probability, np.full(8, 1 / 6))
-    assert batch.sample.table_size.numpy().tolist() == [6] * 8
+    np.testing.assert_allclose(batch.sample.probability, np.full(64, 1 / 6))
+    assert batch.sample.table_size.numpy().tolist() == [6] * 64
     servers.append(reverb.Server([make_table(table())], port=servers[1].port))
-    write(client, 1, [3.0])
+    write_to(servers[2], [3.0])
 
     def with_it() -> bool:
         sampler.renew(client.info())
@@ -289,16 +299,90 @@ def test_a_writer_waits_for_a_server_that_is_not_there_yet(servers: list[reverb.
 
 def test_priorities_of_a_dead_shard_hold_nobody_up(servers: list[reverb.Server]) -> None:
     client = client_of(servers, table(), 2)
-    write(client, 0, [1.0])
-    write(client, 1, [1.0])
-    batch = wait_for(client.sampler(4).next)
+    write_to(servers[0], [1.0])
+    write_to(servers[1], [1.0])
+    batch = wait_for(client.sampler(64).next)
+    there = np.count_nonzero(batch.shards == 0)
     servers[1].stop()
     updater = client.priority_updater()
     began = time.monotonic()
-    updater.update(batch.keys, np.full(4, 5.0, np.float32), batch.shards)
+    updater.update(batch, np.full(64, 5.0, np.float32))
     updater.close()
     assert time.monotonic() - began < 3
     assert priorities_in(servers[0]) == {5.0}
+    assert updater.counts == (there, 0, 64 - there)
+
+
+def test_priorities_that_wait_too_long_are_dropped_and_counted(
+    servers: list[reverb.Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(servers, table(), 1)
+    write(client, 0, [1.0])
+    batch = wait_for(client.sampler(2).next)
+    updater = client.priority_updater()
+    go_on = threading.Event()
+    sent: list[int] = []
+
+    def mutate(_: str, updates: dict[int, float]) -> None:
+        go_on.wait(20)
+        sent.append(len(updates))
+
+    monkeypatch.setattr(client._clients[0], "mutate_priorities", mutate)
+    updater.update(batch, np.ones(2, np.float32))
+    wait_for(lambda: not updater._shards[0]._waiting)  # The first is on its way.
+    for _ in range(70):
+        updater.update(batch, np.ones(2, np.float32))
+    go_on.set()
+    updater.close()
+    assert updater.counts == (2 * (1 + 64), 0, 2 * 6)
+
+
+def test_priorities_of_items_that_are_gone_are_counted_as_late(
+    servers: list[reverb.Server],
+) -> None:
+    client = client_of(servers, table(), 1)
+    updater = client.priority_updater()
+    updater.note(client.info())
+    write(client, 0, [1.0] * 10)
+    early = wait_for(client.sampler(16).next)
+    wait_for(lambda: time.time_ns() > early.origins.written_ns.max() + 2.5e8)
+    updater.note(client.info())
+    write(client, 0, [2.0] * 1000)  # The table holds no more than these.
+    updater.note(client.info())
+    assert priorities_in(servers[0]) == {2.0}
+    updater.update(early, np.full(16, 9.0, np.float32))
+    late = wait_for(client.sampler(16).next)
+    updater.update(late, np.full(16, 4.0, np.float32))
+    updater.close()
+    assert updater.counts == (16, 16, 0)
+    assert 9.0 not in priorities_in(servers[0], 1000)
+
+
+def test_items_say_which_version_made_them_and_when(servers: list[reverb.Server]) -> None:
+    client = client_of(servers, table(), 1)
+
+    def insert() -> None:
+        writer = client.writer(0, 1)
+        for number in range(3):
+            if number:
+                writer.set_version(Version(7, 10 * number, number, 5.0 * number, ()))
+            for _ in range(20):
+                writer.append({"row": np.array([number, 0], np.float32)})
+                writer.create_item(1.0, {"row": writer.history["row"][-1]})
+        writer.end_episode()
+        writer.close()
+
+    began = time.time_ns()
+    in_node(insert)
+    batch = wait_for(client.sampler(256).next)
+    number = batch.sample.data["row"].numpy()[:, 0]
+    assert set(batch.sample.data) == {"row"}
+    assert {*number} == {0, 1, 2}
+    np.testing.assert_array_equal(batch.origins.number, number)
+    np.testing.assert_array_equal(batch.origins.incarnation, np.where(number > 0, 7, 0))
+    np.testing.assert_array_equal(batch.origins.published_ns, number * 5 * 10**9)
+    assert (batch.origins.written_ns >= began).all()
+    assert (batch.origins.written_ns <= time.time_ns()).all()
 
 
 @pytest.mark.parametrize(
@@ -315,9 +399,7 @@ def test_whom_a_limiter_holds_up_can_be_read(
     inserts: int, samples: int, said: str, servers: list[reverb.Server]
 ) -> None:
     client = client_of(servers, table(min_size=3, samples_per_insert=1.0), 1)
-    reverb_client = reverb.Client(f"localhost:{servers[0].port}")
-    for _ in range(inserts):
-        reverb_client.insert([np.zeros(2, np.float32)], {"items": 1.0})
+    write(client, 0, [1.0] * inserts)
     info = client.info()
     described = info._known[0]._replace(sampled=samples).describe()
     assert said in described

@@ -16,7 +16,7 @@ from nodes.replay import ReplayClient, is_saved, replay_shards, shard_of
 from nodes.replay_server import turn
 from programs.program import Program
 from tests.nodes.runtimes import FakeLauncher
-from tests.support import wait_for
+from tests.support import in_node, wait_for
 
 TABLE = TableSpec(
     name="items",
@@ -34,7 +34,7 @@ def replay(
     directory: pathlib.Path, shards: int, schedule: Schedule, table: TableSpec = TABLE
 ) -> tuple[Run, ReplayClient]:
     program = Program("replay")
-    nodes, handle = replay_shards(table, shards, shards, shards, schedule)
+    nodes, handle = replay_shards(table, shards, schedule)
     for node in nodes:
         program.add_node(node, label="replay")
     run = launch(program, "local_mp", run_directory=str(directory / "run"))
@@ -43,12 +43,17 @@ def replay(
 
 
 def insert(client: ReplayClient, shard: int, priorities: list[float]) -> None:
-    server = reverb.Client(client._addresses[shard])
-    with server.trajectory_writer(num_keep_alive_refs=1) as writer:
+    one = ReplayClient([client._addresses[shard]], client.spec)
+
+    def write() -> None:
+        writer = one.writer(0, 1)
         for priority in priorities:
             writer.append({"row": np.full(2, priority, np.float32)})
-            writer.create_item(TABLE.name, priority, {"row": writer.history["row"][-1]})
-            writer.flush()
+            writer.create_item(priority, {"row": writer.history["row"][-1]})
+            writer.end_episode()
+        writer.close()
+
+    in_node(write)
 
 
 def kill(run: Run, replica: str) -> None:
@@ -88,7 +93,8 @@ def test_a_restored_server_keeps_its_rate_limiters_counts(tmp_path: pathlib.Path
     run, client = replay(tmp_path, 1, Schedule(0.5))
     with run:
         insert(client, 0, [1.0] * 5)
-        sampled = list(reverb.Client(client._addresses[0]).sample(TABLE.name, 7))
+        reverb_client = reverb.Client(client._addresses[0])
+        sampled = list(reverb_client.sample(TABLE.name, 7, emit_timesteps=False))
         assert len(sampled) == 7
         newest = saves(run, "replay/0")
         wait_for(lambda: saves(run, "replay/0") > newest + 0.5)
@@ -115,7 +121,7 @@ def test_a_full_disk_is_told_and_replay_goes_on(
 
     monkeypatch.setattr(reverb.Client, "checkpoint", fail)
     program = Program("replay")
-    nodes, handle = replay_shards(TABLE, 1, 1, 1, Schedule(0.3))
+    nodes, handle = replay_shards(TABLE, 1, Schedule(0.3))
     program.add_node(nodes[0], label="replay")
     with launch(program, "local_mt", run_directory=str(tmp_path / "run")) as run:
         wait_for(lambda: run.status["replay/0"].warnings)
@@ -160,7 +166,7 @@ def test_the_next_life_of_a_run_goes_on_with_what_was_saved_at_the_end(
         (newest,) = (tmp_path / "run/checkpoints/replay-0").glob("0*")
         (newest / "reverb/chunks.tfrecord").write_bytes(b"nothing")
     program = Program("replay")
-    nodes, handle = replay_shards(TABLE, 2, 2, 2, Schedule(1000.0))
+    nodes, handle = replay_shards(TABLE, 2, Schedule(1000.0))
     for node in nodes:
         program.add_node(node, label="replay")
     again = RunDirectory.resume(str(tmp_path / "run"))
