@@ -12,6 +12,7 @@ import reverb
 from agents.agent import TableSpec
 from command import assembly, resumption
 from command.settings import Settings
+from launchers import isolation
 from launchers.directory import RunDirectory
 from nodes.replay_server import make_table
 from nodes.standing_replay import servers_at
@@ -188,6 +189,8 @@ def test_runs_use_servers_that_stand_already(tmp_path: pathlib.Path) -> None:
         flags = ["--nostop_when_solved", "--run_dir=r", "--mode=local_mt", *QUICK]
         run = launch(tmp_path, f"--replay_address={first},{second}", "--max_steps=2000", *flags)
         assert run.returncode == 0, run.stdout + run.stderr
+        opened = "as replay at" in run.stdout.splitlines()[0]
+        assert opened != isolation.has_loopback_only()
         result = result_of(tmp_path / "r")
         assert result["outcome"] == "finished" and "replay" not in result["restarts"]
         assert result["trained_samples"] == 32 * result["learner_steps"] > 0
