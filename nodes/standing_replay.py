@@ -16,7 +16,7 @@ from reverb import reverb_types
 from agents.agent import TableSpec
 from usage import UsageError
 
-_ANSWER_SECONDS = 3.0
+_ANSWER_SECONDS = 5.0
 _CALLS = 16
 """A load balancer that draws one of two servers for each call shows both but once in 32,768."""
 _SERVER_INFO = "/deepmind.reverb.ReverbService/ServerInfo"

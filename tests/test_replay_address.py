@@ -89,7 +89,7 @@ BAD_INPUT = {
     ),
     "nobody": (
         [f"--replay_address={NOWHERE}"],
-        f"No Reverb server answers at {NOWHERE} within 3 s",
+        f"No Reverb server answers at {NOWHERE} within 5 s",
     ),
     "no port": (["replay"], "wants the port to serve: launch.py replay --port=N."),
     "port 0": (["replay", "--port=0"], "--port wants a port from 1 to 65535, got 0."),
