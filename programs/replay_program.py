@@ -10,7 +10,7 @@ from typing import Optional
 
 import numpy as np
 
-from agents.agent import Agent
+from agents.agent import Agent, TableSpec
 from nodes import checkpoints
 from nodes.actor import MakeEnvironments, actor_node
 from nodes.coordinator import coordinator_node
@@ -145,7 +145,7 @@ def make_program(
 def _add_replay(program: Program, agent: Agent, options: ReplayOptions) -> ReplayHandle:
     """Adds replay servers to the program, unless there are some, and returns their handle."""
     if options.replay_addresses:
-        return replay_at(options.replay_addresses, agent.table)
+        return replay_at(options.replay_addresses, _standing_shard(agent, options))
     shards, replay = replay_shards(
         agent.table,
         options.replay_shards,
@@ -178,7 +178,11 @@ def check_standing_replay(agent: Agent, options: ReplayOptions) -> None:
         )
     from nodes import standing_replay
 
-    standing_replay.check(options.replay_addresses, agent.table)
+    standing_replay.check(options.replay_addresses, _standing_shard(agent, options))
+
+
+def _standing_shard(agent: Agent, options: ReplayOptions) -> TableSpec:
+    return shard_of(agent.table, len(options.replay_addresses))
 
 
 def notices(agent: Agent, options: ReplayOptions) -> list[str]:
