@@ -13,9 +13,9 @@ from acme import specs
 
 from agents.agent import TableSpec
 from launchers.plan import make_plan
-from nodes.replay import ReplayClient, replay_at
+from nodes.replay import ReplayClient, replay_at, shard_of
 from nodes.replay_server import make_table, served
-from nodes.standing_replay import check, servers_at
+from nodes.standing_replay import StandingServer, check, servers_at
 from programs.replay_program import ReplayOptions
 from tests.programs.test_replay_program import program_of
 from tests.support import in_node, wait_for
@@ -33,6 +33,7 @@ TABLE = TableSpec(
 )
 ITEM = {"row": np.zeros(2, np.float32), "frame": np.zeros((3, 4), np.uint8)}
 UNIFORM = dataclasses.replace(TABLE, priority_exponent=0.0)
+SHARD = shard_of(TABLE, 1)
 
 
 @pytest.fixture
@@ -61,14 +62,19 @@ def insert(client: ReplayClient, shard: int, priority: float = 1.0) -> None:
 
 
 def test_a_handle_of_standing_servers_leads_to_them(servers: list[reverb.Server]) -> None:
-    addresses = start(servers, make_table(TABLE), make_table(TABLE))
-    handle = pickle.loads(pickle.dumps(replay_at(addresses, TABLE)))
+    addresses = start(servers, make_table(SHARD), make_table(SHARD))
+    handle = pickle.loads(pickle.dumps(replay_at(addresses, SHARD)))
     client = handle.dereference()
     insert(client, 0)
     insert(client, 1)
     assert [shard.size for shard in client.info().shards] == [1, 1]
-    batch = wait_for(client.sampler(4).next)
-    assert batch.shards.tolist() == [0, 0, 1, 1]
+    assert wait_for(client.sampler(64).next).keys.shape == (64,)
+    assert all(server.tables["items"].num_unique_samples for server in map(_only, addresses))
+
+
+def _only(address: str) -> StandingServer:
+    (server,) = servers_at(address)
+    return server
 
 
 def test_a_program_with_standing_replay_has_no_replay_nodes() -> None:
@@ -80,9 +86,9 @@ def test_a_program_with_standing_replay_has_no_replay_nodes() -> None:
 
 
 def test_a_server_keeps_its_identity_and_no_other_has_it(servers: list[reverb.Server]) -> None:
-    addresses = start(servers, make_table(TABLE), make_table(TABLE))
+    addresses = start(servers, make_table(SHARD), make_table(SHARD))
     before = [servers_at(address) for address in addresses]
-    insert(ReplayClient(addresses[:1], TABLE), 0)
+    insert(ReplayClient(addresses[:1], SHARD), 0)
     after = [servers_at(address) for address in addresses]
     assert [len(here) for here in before] == [1, 1]
     identities = [here[0].identity for here in before]
@@ -213,8 +219,9 @@ def test_a_port_that_is_taken_is_not_served_once_more(servers: list[reverb.Serve
 def test_new_priorities_that_make_no_difference_are_not_sent(
     servers: list[reverb.Server],
 ) -> None:
-    addresses = start(servers, make_table(UNIFORM))
-    client = ReplayClient(addresses, UNIFORM)
+    shard = shard_of(UNIFORM, 1)
+    addresses = start(servers, make_table(shard))
+    client = ReplayClient(addresses, shard)
     insert(client, 0, priority=2.0)
     batch = wait_for(client.sampler(4).next)
     updater = client.priority_updater()
