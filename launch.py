@@ -4,6 +4,8 @@ python launch.py --agent apex --mode local_mp --env catch
 python launch.py --resume DIR   goes on with a run that has ended
 python launch.py status DIR     shows a run from another terminal
 python launch.py stop DIR       ends it in order
+python launch.py replay --port=N   serves replay by itself, for runs with --replay_address;
+                                   its own flags: launch.py replay --help
 """
 
 import contextlib
@@ -119,16 +121,22 @@ def _leave_network(arguments: Sequence[str]) -> Optional[str]:
 
     from launchers import isolation
 
+    if arguments[:1] == ["replay"]:
+        return None  # It is there to be reached.
     values = flags.FlagValues()
-    for name in ("network", "resume", "mode", "address"):
+    for name in ("network", "resume", "mode", "address", "replay_address"):
         flags.DEFINE_string(name, None, "", flag_values=values)
     try:
         values(["launch.py", *arguments], known_only=True)
         before = _settings_of(values["resume"].value)
         now = {name: values[name].value or before.get(name) for name in values}
-        joins_cluster = now["mode"] == "ray" and str(now["address"]).lower() != "none"
-        if now["network"] in (None, "own") and not joins_cluster:
-            isolation.enclose()
+        given = {name for name in now if str(now[name]).lower() != "none"}
+        joins_cluster = now["mode"] == "ray" and "address" in given
+        if now["network"] not in (None, "own") or joins_cluster:
+            return None
+        if "replay_address" in given and not isolation.has_loopback_only():
+            return f"{isolation.OPEN_DOOR}, as replay at {now['replay_address']} is reached there."
+        isolation.enclose()
     except flags.Error:
         pass  # It will be told with all others.
     except OSError as error:

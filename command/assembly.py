@@ -14,7 +14,7 @@ import psutil
 from absl import flags
 
 import usage
-from agents.agent import Agent, EnvironmentSpec
+from agents.agent import Agent, EnvironmentSpec, TableSpec
 from command import flags as flags_
 from command.settings import Settings
 from environments import registry
@@ -35,6 +35,7 @@ AGENT_ONLY = (
     "num_actors",
     "envs_per_actor",
     "replay_shards",
+    "replay_address",
     "max_steps",
     "stop_when_solved",
     "seed",
@@ -109,19 +110,16 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
         raise UsageError(f"--address is for --mode ray and means nothing in mode {settings.mode}.")
     if settings.program is not None:
         return _assemble_program(settings, settings.program, values, arguments)
-    agent_class = _agent_class(settings)
-    environment = registry.load(settings.env)
-    preset = _preset(agent_class, settings)
-    flags_.define(values, preset, CONFIG_PREFIX)
-    flags_.parse(values, arguments)
-    config = flags_.collect(values, preset, CONFIG_PREFIX)
-    spec = EnvironmentSpec(environment.observations, environment.actions, environment.frame_stack)
-    agent: Agent = agent_class(config, spec)
-    environment = dataclasses.replace(
-        environment, life_loss_ends_episode=agent.life_loss_ends_episode
-    )
-    if settings.mode != "ray":  # There replay is on whatever host the layout says.
-        check_memory(agent)
+    if settings.replay_address is not None and values["replay_shards"].present:
+        raise UsageError(
+            "--replay_shards means nothing with --replay_address, whose servers are the shards: "
+            "leave it out."
+        )
+    agent, config, environment = make_agent(settings, values, arguments)
+    if settings.replay_address is not None:
+        _check_standing_replay(agent, settings)
+    elif settings.mode != "ray":  # There replay is on whatever host the layout says.
+        check_memory(agent.table)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings.agent.rpartition(':')[2]}-{settings.env}")
     return Assembly(
         name,
@@ -132,6 +130,26 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
         (*agent.preload, registry.module_of(settings.env), "nodes.replay_server"),
         lambda: _notices(agent, settings),
     )
+
+
+def make_agent(
+    settings: Settings, values: flags.FlagValues, arguments: Sequence[str]
+) -> tuple[Agent, Any, registry.Environment]:
+    """Returns the agent that `settings` name, its configuration and its environment.
+
+    Raises:
+        UsageError: Something does not exist or does not fit.
+    """
+    agent_class = _agent_class(settings)
+    environment = registry.load(settings.env)
+    preset = _preset(agent_class, settings)
+    flags_.define(values, preset, CONFIG_PREFIX)
+    flags_.parse(values, arguments)
+    config = flags_.collect(values, preset, CONFIG_PREFIX)
+    spec = EnvironmentSpec(environment.observations, environment.actions, environment.frame_stack)
+    agent: Agent = agent_class(config, spec)
+    ends = agent.life_loss_ends_episode
+    return agent, config, dataclasses.replace(environment, life_loss_ends_episode=ends)
 
 
 def _assemble_program(
@@ -161,13 +179,12 @@ def all_flags(settings: Settings, values: flags.FlagValues) -> flags.FlagValues:
     return values
 
 
-def check_memory(agent: Agent) -> None:
-    """Checks that the agent's replay will fit into the memory that this process may have.
+def check_memory(table: TableSpec) -> None:
+    """Checks that a replay will fit into the memory that this process may have.
 
     Raises:
         UsageError: It will not.
     """
-    table = agent.table
     needed = table.max_size * table.bytes_per_item
     available = min(psutil.virtual_memory().available, _container_limit())
     if needed > available:
@@ -245,6 +262,12 @@ def _draw(
     )
 
 
+def _check_standing_replay(agent: Agent, settings: Settings) -> None:
+    from programs import replay_program
+
+    replay_program.check_standing_replay(agent, _options(settings, None))
+
+
 def _notices(agent: Agent, settings: Settings) -> Sequence[str]:
     from programs import replay_program
 
@@ -258,6 +281,7 @@ def _options(settings: Settings, solved_at: Optional[float]) -> "ReplayOptions":
         num_actors=settings.num_actors,
         envs_per_actor=settings.envs_per_actor,
         replay_shards=settings.replay_shards,
+        replay_addresses=settings.replay_addresses,
         max_steps=settings.max_steps,
         solved_at=solved_at if settings.stop_when_solved else None,
         seed=settings.seed,

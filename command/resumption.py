@@ -13,6 +13,7 @@ _MAY_CHANGE = (
     "resume",
     "mode",
     "address",
+    "replay_address",
     "num_actors",
     "envs_per_actor",
     "max_steps",
@@ -60,8 +61,12 @@ def arguments(path: str, values: flags.FlagValues, given: Sequence[str]) -> list
         raise UsageError(
             f"--{changed[0]} stays as the run in {path} was started with: leave it out."
         )
-    mode = values["mode"].value if values["mode"].present else before["mode"]
-    not_kept = _NOT_KEPT if mode == "ray" else (*_NOT_KEPT, "address")
+    now = {**before, **{name: values[name].value for name in values if values[name].present}}
+    not_kept = {*_NOT_KEPT}
+    if now["mode"] != "ray":
+        not_kept.add("address")
+    if now.get("replay_address") is not None:
+        not_kept.add("replay_shards")
     kept = {name: value for name, value in before.items() if name not in not_kept}
     return [*_flags(kept), *_flags(started.get("config", {}), CONFIG_PREFIX), *given]
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import re
+from collections.abc import Sequence
 from typing import Optional
 
 import usage
@@ -10,6 +12,7 @@ from usage import UsageError
 MOST = 10_000
 """More replicas, or environments of one, than a machine or a small cluster runs."""
 NETWORKS = ("own", "host")
+_HOST_AND_PORT = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):(\d{1,5})", re.ASCII)
 _REPLICAS = ("num_actors", "envs_per_actor", "replay_shards")
 
 
@@ -27,6 +30,7 @@ class Settings:
         num_actors: Actors.
         envs_per_actor: Environments of each actor.
         replay_shards: Replay servers.
+        replay_address: Replay servers that stand already, host:port,host:port, instead of own ones.
         max_steps: Environment steps of all actors after which the run ends.
         stop_when_solved: End once the environment counts as solved.
         seed: Every replica's and every environment's seed derives from it.
@@ -54,6 +58,7 @@ class Settings:
     num_actors: int = 4
     envs_per_actor: int = 1
     replay_shards: int = 1
+    replay_address: Optional[str] = None
     max_steps: Optional[int] = None
     stop_when_solved: bool = True
     seed: int = 0
@@ -87,3 +92,34 @@ class Settings:
             raise usage.unknown("network", self.network, NETWORKS)
         if self.seed < 0:
             raise UsageError(f"--seed must not be negative, got {self.seed}.")
+        _check_addresses(self.replay_addresses)
+
+    @property
+    def replay_addresses(self) -> tuple[str, ...]:
+        """The replay servers that stand already."""
+        if self.replay_address is None:
+            return ()
+        return tuple(address.strip() for address in self.replay_address.split(","))
+
+
+def check_port(name: str, port: int) -> None:
+    """Checks that a flag's value is a port that can be served.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if not 1 <= port <= 65535:
+        raise UsageError(f"--{name} wants a port from 1 to 65535, got {port}.")
+
+
+def _check_addresses(addresses: Sequence[str]) -> None:
+    for number, address in enumerate(addresses):
+        match = _HOST_AND_PORT.fullmatch(address)
+        if match is None:
+            raise UsageError(
+                f"--replay_address wants host:port of each server, with commas between them, got "
+                f"{address!r}."
+            )
+        check_port("replay_address", int(match[1]))
+        if address in addresses[:number]:
+            raise UsageError(f"--replay_address has {address} twice: give each server once.")

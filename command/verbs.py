@@ -1,4 +1,4 @@
-"""What may be asked of a run from outside of it: `launch.py status DIR`, `launch.py stop DIR`."""
+"""What `launch.py` does besides launching: `status DIR`, `stop DIR`, `replay --port=N`."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 
 import usage
+from command import standing_replay
 from launchers import directory
 from monitoring import overview
 from usage import UsageError
@@ -18,23 +19,28 @@ def run(arguments: Sequence[str], console: Console) -> int:
     """Runs the verb that `arguments` begin with, and returns the exit status.
 
     Raises:
-        UsageError: There is no such verb, or no run where one was said to be.
+        UsageError: There is no such verb, or its arguments are not right.
     """
     verb, *rest = arguments
     if verb not in VERBS:
         raise usage.unknown("verb", verb, VERBS)
-    if len(rest) != 1 or rest[0].startswith("-"):
+    return VERBS[verb](rest, console)
+
+
+def _directory(verb: str, arguments: Sequence[str]) -> str:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         raise UsageError(f"launch.py {verb} wants one run directory: launch.py {verb} runs/...")
-    return VERBS[verb](rest[0], console)
+    return arguments[0]
 
 
-def _status(path: str, console: Console) -> int:
-    overview.show(console, path)
+def _status(arguments: Sequence[str], console: Console) -> int:
+    overview.show(console, _directory("status", arguments))
     return 0
 
 
-def _stop(path: str, console: Console) -> int:
+def _stop(arguments: Sequence[str], console: Console) -> int:
     """Asks a run to end, and waits until its launcher has."""
+    path = _directory("stop", arguments)
     if directory.is_running(path):
         try:
             directory.request_stop(path)
@@ -57,4 +63,8 @@ def _stop(path: str, console: Console) -> int:
     return 0
 
 
-VERBS: Mapping[str, Callable[[str, Console], int]] = {"status": _status, "stop": _stop}
+VERBS: Mapping[str, Callable[[Sequence[str], Console], int]] = {
+    "status": _status,
+    "stop": _stop,
+    "replay": standing_replay.serve,
+}

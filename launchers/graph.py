@@ -72,12 +72,12 @@ def holders_of(
     for name, node in nodes.items():
         for part in _parts(node):
             for handle in part.input_handles:
-                if not makers.get(id(handle)):
+                if not makers.get(id(handle)) and not contract.leads_outside(handle):
                     raise UsageError(
                         f"Node {name} holds a {handle!r}, whose node was never added to the "
                         "program: pass it to `program.add_node`."
                     )
-                for maker in makers[id(handle)] - {name}:
+                for maker in makers.get(id(handle), set()) - {name}:
                     holders[maker].add(name)
     return holders
 

@@ -6,7 +6,7 @@ Launchpad's own launcher runs gets a runtime that knows nothing.
 """
 
 import dataclasses
-from typing import Literal, Optional, Protocol
+from typing import Any, Literal, Optional, Protocol
 
 import launchpad as lp
 from launchpad import context
@@ -149,6 +149,11 @@ def traits_of(node: base.Node) -> Traits:
     """Returns what `node` says of itself, or the defaults."""
     traits = getattr(node, "_launchgraph_traits", None)
     return traits if isinstance(traits, Traits) else Traits()
+
+
+def leads_outside(handle: base.Handle[Any]) -> bool:
+    """Returns whether a handle says that it leads to something that is no node of a program."""
+    return bool(getattr(handle, "leads_outside", False))
 
 
 class _LaunchpadRuntime:

@@ -1,8 +1,8 @@
 """Prioritized replay: one or more servers behind one handle, and its client."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Optional, Union
 
 import launchpad as lp
 from launchpad.nodes import base
@@ -47,13 +47,22 @@ class ReplayClient:
         return Sampler(self._addresses, self.spec, batch_size, prefetch)
 
     def priority_updater(self) -> priorities.PriorityUpdater:
-        """Returns what takes new priorities back, in the background."""
-        return priorities.PriorityUpdater(self._clients, self.spec.name)
+        """Returns what takes new priorities back, in the background, if sampling depends on any."""
+        matter = self.spec.priority_exponent > 0
+        clients = self._clients if matter else [_Nowhere() for _ in self._clients]
+        return priorities.PriorityUpdater(clients, self.spec.name)
 
     def info(self) -> ReplayInfo:
         """Asks every shard what it holds, and waits a second for each that does not answer."""
         shards = [ask(client, self.spec.name) for client in self._clients]
         return ReplayInfo(shards, self._addresses, self.spec.bytes_per_item)
+
+
+class _Nowhere:
+    """Takes priorities that make no difference, since all items are sampled alike."""
+
+    def mutate_priorities(self, table: str, updates: Mapping[int, float]) -> None:
+        """Forgets them."""
 
 
 class ReplayHandle(base.Handle[ReplayClient]):
@@ -66,13 +75,28 @@ class ReplayHandle(base.Handle[ReplayClient]):
 
     client_type = ReplayClient
 
-    def __init__(self, addresses: Sequence[lp.Address], spec: TableSpec) -> None:
+    def __init__(self, addresses: Sequence[Union[lp.Address, str]], spec: TableSpec) -> None:
+        """Initializes the handle.
+
+        Args:
+            addresses: Where each shard will be, or is, as `host:port`.
+            spec: The table of each.
+        """
         self._addresses = list(addresses)
         self.spec = spec
 
+    @property
+    def leads_outside(self) -> bool:
+        """Whether it leads to servers that stand already; see `nodes.contract`."""
+        return all(isinstance(address, str) for address in self._addresses)
+
     def dereference(self) -> ReplayClient:
         """Returns a client of all shards."""
-        return ReplayClient([address.resolve() for address in self._addresses], self.spec)
+        addresses = [
+            address if isinstance(address, str) else address.resolve()
+            for address in self._addresses
+        ]
+        return ReplayClient(addresses, self.spec)
 
     def __repr__(self) -> str:
         return f"handle of replay table {self.spec.name!r} in {len(self._addresses)} shards"
@@ -125,6 +149,16 @@ def replay_shards(
             ),
         )
     return list(nodes), handle
+
+
+def replay_at(addresses: Sequence[str], spec: TableSpec) -> ReplayHandle:
+    """Returns the handle of a replay in servers that stand already.
+
+    Args:
+        addresses: `host:port` of each server, a shard.
+        spec: The table that each has.
+    """
+    return ReplayHandle(addresses, spec)
 
 
 def shard_of(spec: TableSpec, num_shards: int) -> TableSpec:

@@ -4,6 +4,8 @@ import contextlib
 import fcntl
 import os
 import shutil
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +19,7 @@ from agents.agent import TableSpec
 from nodes import contract
 from nodes.checkpoints import Checkpoints, Schedule
 from nodes.replay import is_saved
+from usage import UsageError
 
 _LOOK_SECONDS = 0.2
 _PROBE_SECONDS = 0.002
@@ -110,6 +113,30 @@ def make_table(spec: TableSpec) -> Any:
             for name, column in spec.item.items()
         },
     )
+
+
+@contextlib.contextmanager
+def served(spec: TableSpec, port: int) -> Iterator[None]:
+    """Serves a table on `port`, without checkpoints, until the context is left.
+
+    Raises:
+        UsageError: The port cannot be had. Reverb itself would share it with another server.
+    """
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    try:
+        socket.create_server(("", port), family=family, dualstack_ipv6=dual).close()
+    except OSError as error:
+        raise UsageError(
+            f"Port {port} cannot be served: {os.strerror(error.errno or 0)}: choose another --port."
+        ) from None
+    with tempfile.TemporaryDirectory() as scratch:
+        checkpointer = reverb.checkpointers.DefaultCheckpointer(scratch)
+        server = reverb.Server([make_table(spec)], port, checkpointer)
+        try:
+            yield
+        finally:
+            server.stop()
 
 
 def _write(server: Any, table: str, scratch: str, path: str) -> float:

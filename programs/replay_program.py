@@ -5,18 +5,26 @@ everyone -> counter -> coordinator -> stop
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Optional
 
 import numpy as np
 
-from agents.agent import Agent
+from agents.agent import Agent, TableSpec
 from nodes import checkpoints
 from nodes.actor import MakeEnvironments, actor_node
 from nodes.coordinator import coordinator_node
 from nodes.counter import counter_node
 from nodes.evaluator import evaluator_node
 from nodes.learner import learner_node
-from nodes.replay import MAX_SAVED_BYTES, is_saved, replay_shards, shard_of
+from nodes.replay import (
+    MAX_SAVED_BYTES,
+    ReplayHandle,
+    is_saved,
+    replay_at,
+    replay_shards,
+    shard_of,
+)
 from nodes.variable_relay import variable_relay_node
 from nodes.variables import variable_source_node
 from programs.program import Program
@@ -31,6 +39,7 @@ class ReplayOptions:
         num_actors: Actors.
         envs_per_actor: Environments of each actor, acted in with one forward pass.
         replay_shards: Replay servers.
+        replay_addresses: Servers that stand already, as `host:port`, which are used instead.
         evaluator_envs: Environments of the evaluator, and so episodes a round.
         evaluator_duty: Share of its time in which the evaluator plays.
         max_steps: Environment steps of all actors after which the program ends, or None.
@@ -46,6 +55,7 @@ class ReplayOptions:
     num_actors: int = 4
     envs_per_actor: int = 1
     replay_shards: int = 1
+    replay_addresses: Sequence[str] = ()
     evaluator_envs: int = 10
     evaluator_duty: float = 0.15
     max_steps: Optional[int] = None
@@ -88,10 +98,7 @@ def make_program(
         variables = program.add_node(variable_source_node())
     with program.group("relay"):
         nearby_variables = program.add_node(variable_relay_node(variables))
-    shards, replay = replay_shards(agent.table, options.replay_shards, options.schedule)
-    with program.group("replay"):
-        for shard in shards:
-            program.add_node(shard)
+    replay = _add_replay(program, agent, options)
     with program.group("learner"):
         program.add_node(
             learner_node(
@@ -135,8 +142,36 @@ def make_program(
     return program
 
 
+def _add_replay(program: Program, agent: Agent, options: ReplayOptions) -> ReplayHandle:
+    """Adds replay servers to the program, unless there are some, and returns their handle."""
+    if options.replay_addresses:
+        return replay_at(options.replay_addresses, _standing_shard(agent, options))
+    shards, replay = replay_shards(agent.table, options.replay_shards, options.schedule)
+    with program.group("replay"):
+        for shard in shards:
+            program.add_node(shard)
+    return replay
+
+
+def check_standing_replay(agent: Agent, options: ReplayOptions) -> None:
+    """Checks that the servers at `options.replay_addresses` are the replay that is needed.
+
+    Raises:
+        UsageError: A server does not answer, or something does not fit.
+    """
+    from nodes import standing_replay
+
+    standing_replay.check(options.replay_addresses, _standing_shard(agent, options))
+
+
+def _standing_shard(agent: Agent, options: ReplayOptions) -> TableSpec:
+    return shard_of(agent.table, len(options.replay_addresses))
+
+
 def notices(agent: Agent, options: ReplayOptions) -> list[str]:
     """Returns what the person who starts the program should know of it."""
+    if options.replay_addresses:
+        return []
     shard = shard_of(agent.table, options.replay_shards)
     if is_saved(shard):
         return []
