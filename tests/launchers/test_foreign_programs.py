@@ -1,6 +1,10 @@
-"""Programs written for Launchpad's own launcher run unchanged."""
+"""Programs written for Launchpad's own launcher run unchanged.
+
+Some sleep long: those run in all modes at once.
+"""
 
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import acme.testing.fakes
@@ -17,9 +21,10 @@ from launchpad.examples.consumer_producers.program import make_program as consum
 from launchpad.examples.program_wait.launch import make_program as program_wait
 
 from launchers.layout import GroupLayout, Layout
-from launchers.run import launch
+from launchers.run import Run, launch
 
 MODES = ("test_mt", "local_mp")
+Runs = dict[str, Run]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -31,9 +36,17 @@ def test_the_consumer_producers_example_runs(mode: str, tmp_path: pathlib.Path) 
     assert result.failures == result.forced == {}
 
 
+@pytest.fixture(scope="module")
+def program_waits(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    directory = tmp_path_factory.mktemp("program_wait")
+    return {
+        mode: launch(program_wait(), mode, run_directory=str(directory / mode)) for mode in MODES
+    }
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_the_program_wait_example_ends_cleanly(mode: str, tmp_path: pathlib.Path) -> None:
-    run = launch(program_wait(), mode, run_directory=str(tmp_path / "run"))
+def test_the_program_wait_example_ends_cleanly(mode: str, program_waits: Runs) -> None:
+    run = program_waits[mode]
     result = run.wait(60)
     assert result is not None
     assert (result.outcome, result.reason) == ("stopped", "_stop_program/0 called stop")
@@ -41,7 +54,7 @@ def test_the_program_wait_example_ends_cleanly(mode: str, tmp_path: pathlib.Path
     for node in ("sleep", "_wait_for_stop", "_stop_event", "_register_stop_handler"):
         assert run.status[f"{node}/0"].state == "stopped"
     if mode == "local_mp":
-        log = (tmp_path / "run/logs/sleep-0.log").read_text()
+        log = pathlib.Path(run.directory or "", "logs/sleep-0.log").read_text()
         assert "Clean termination of _sleep node" in log
 
 
@@ -79,15 +92,19 @@ def d4pg_program() -> lp.Program:
     return agent.build()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_acmes_distributed_d4pg_runs_to_its_step_limit(
-    mode: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))  # Its checkpoints go to ~/acme.
+@pytest.fixture(scope="module")
+def d4pgs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    directory = tmp_path_factory.mktemp("d4pg")
     # Its learner never looks whether it should stop.
     layout = Layout({"learner": GroupLayout(stop_seconds=1.0)})
-    run = launch(d4pg_program(), mode, layout, str(tmp_path / "run"))
-    result = run.wait(100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(directory))  # Its checkpoints go to ~/acme.
+        yield {mode: launch(d4pg_program(), mode, layout, str(directory / mode)) for mode in MODES}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_acmes_distributed_d4pg_runs_to_its_step_limit(mode: str, d4pgs: Runs) -> None:
+    result = d4pgs[mode].wait(100)
     assert result is not None
     assert (result.outcome, result.reason) == ("stopped", "coordinator/0 called stop")
     assert result.failures == {}
