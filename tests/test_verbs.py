@@ -25,6 +25,16 @@ def verb(directory: pathlib.Path, *arguments: str) -> subprocess.CompletedProces
     )
 
 
+IDLE = """
+import launchpad as lp
+
+def draw():
+    program = lp.Program("idle")
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="node")
+    return program
+"""
+
+
 @pytest.fixture
 def launcher(tmp_path: pathlib.Path) -> Iterator[psutil.Popen]:
     """A run in the directory `r`, all of whose nodes are running."""
@@ -67,11 +77,13 @@ def test_a_run_is_shown_and_ended_from_another_terminal(
     assert "stopped: launch.py stop" in verb(tmp_path, "status", "r").stdout
 
 
-def test_a_run_whose_launcher_was_killed_is_known_to_be_gone(
-    launcher: psutil.Popen, tmp_path: pathlib.Path
-) -> None:
-    launcher.kill()
-    launcher.wait(20)
+def test_a_run_whose_launcher_was_killed_is_known_to_be_gone(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "idle.py").write_text(IDLE)
+    command = [sys.executable, LAUNCH, "--run_dir=r", "--program=idle:draw"]
+    with psutil.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as launcher:
+        status = tmp_path / "r/status.json"
+        wait_for(lambda: status.exists() and '"running"' in status.read_text(), 60)
+        launcher.kill()
     assert "its launcher is gone" in verb(tmp_path, "status", "r").stdout
     stopped = verb(tmp_path, "stop", "r")
     assert stopped.returncode == 1

@@ -87,6 +87,59 @@ def test_everything_moves_round_the_circle_and_stops(
     wait_for(lambda: "sampler" not in {t.name for t in set(threading.enumerate()) - before})
 
 
+BROKEN = """
+import dm_env
+import numpy as np
+from dm_env import specs
+
+class Broken(dm_env.Environment):
+    steps = 0
+
+    def observation_spec(self):
+        return specs.Array((2,), np.float32)
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+    def reset(self):
+        return dm_env.restart(np.zeros(2, np.float32))
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 50:
+            BREAK
+        return dm_env.transition(0.0, np.zeros(2, np.float32))
+
+def make(seed, evaluation):
+    return Broken()
+"""
+
+
+@pytest.mark.parametrize(
+    "what, cause",
+    [
+        ("raise RuntimeError('the dog ate it')", "the dog ate it"),
+        ("return dm_env.transition(float('nan'), np.zeros(2, np.float32))", "nan"),
+        ("return dm_env.transition(0.0, np.zeros(3, np.float32))", "float32 [3]"),
+    ],
+    ids=["raises", "nan", "shape"],
+)
+def test_a_broken_environment_ends_the_program_and_is_named(
+    what: str, cause: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_tasks.py").write_text(BROKEN.replace("BREAK", what))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_tasks", raising=False)
+    program = program_of(ReplayOptions(num_actors=2), env="broken_tasks:make")
+    result = launch(program, "local_mt").wait(60)
+    assert result is not None and result.outcome == "failed"
+    failed = {name for name in result.failures if name.startswith(("actor/", "evaluator/"))}
+    assert failed and failed == set(result.failures)
+    for error in result.failures.values():
+        last = error.strip().splitlines()[-1]
+        assert "50" in last and cause in last.lower()
+
+
 def test_nothing_is_evaluated_before_something_was_learned() -> None:
     config = dataclasses.replace(QUICK, min_replay_size=50_000)
     program = program_of(ReplayOptions(num_actors=1), config)
