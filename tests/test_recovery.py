@@ -58,19 +58,6 @@ class Watched:
         return bool(wait_for(lambda: self.counts().get("learner_steps", 0) > steps + 20, 30))
 
 
-def test_the_screen_says_why_the_learner_does_not_step(tmp_path: pathlib.Path) -> None:
-    flags = ("--run_dir=r", "--num_actors=1", "--config.min_replay_size=90000")
-    with subprocess.Popen(
-        command(*flags), cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as launcher:
-        assert launcher.stdout is not None
-        said = "learner waits for samples: table 'windows' holds "
-        line = next(line for line in iter(launcher.stdout.readline, "") if said in line)
-        assert line.rstrip().endswith("items and gives out samples from 90,000 on")
-        launcher.send_signal(signal.SIGINT)
-        launcher.wait(20)
-
-
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """A run all of whose nodes are running, and that has saved checkpoints."""

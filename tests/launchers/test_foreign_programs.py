@@ -1,6 +1,6 @@
 """Programs written for Launchpad's own launcher run unchanged.
 
-Some sleep long: those run in all modes at once.
+Some sleep long: those all run at once.
 """
 
 import pathlib
@@ -24,7 +24,6 @@ from launchers.layout import GroupLayout, Layout
 from launchers.run import Run, launch
 
 MODES = ("test_mt", "local_mp")
-Runs = dict[str, Run]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -36,17 +35,11 @@ def test_the_consumer_producers_example_runs(mode: str, tmp_path: pathlib.Path) 
     assert result.failures == result.forced == {}
 
 
-@pytest.fixture(scope="module")
-def program_waits(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    directory = tmp_path_factory.mktemp("program_wait")
-    return {
-        mode: launch(program_wait(), mode, run_directory=str(directory / mode)) for mode in MODES
-    }
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_the_program_wait_example_ends_cleanly(mode: str, program_waits: Runs) -> None:
-    run = program_waits[mode]
+def test_the_program_wait_example_ends_cleanly(
+    mode: str, sleepers: dict[tuple[str, str], Run]
+) -> None:
+    run = sleepers["program_wait", mode]
     result = run.wait(60)
     assert result is not None
     assert (result.outcome, result.reason) == ("stopped", "_stop_program/0 called stop")
@@ -93,18 +86,27 @@ def d4pg_program() -> lp.Program:
 
 
 @pytest.fixture(scope="module")
-def d4pgs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    directory = tmp_path_factory.mktemp("d4pg")
-    # Its learner never looks whether it should stop.
+def sleepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Run]]:
+    """The runs that sleep long, by program and mode."""
+    directory = tmp_path_factory.mktemp("sleepers")
+    # The learner of D4PG never looks whether it should stop.
     layout = Layout({"learner": GroupLayout(stop_seconds=1.0)})
+    runs = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(directory))  # Its checkpoints go to ~/acme.
-        yield {mode: launch(d4pg_program(), mode, layout, str(directory / mode)) for mode in MODES}
+        patch.setenv("HOME", str(directory))  # D4PG's checkpoints go to ~/acme.
+        for mode in MODES:
+            at = str(directory / f"{mode}-program_wait")
+            runs["program_wait", mode] = launch(program_wait(), mode, run_directory=at)
+            at = str(directory / f"{mode}-d4pg")
+            runs["d4pg", mode] = launch(d4pg_program(), mode, layout, at)
+        yield runs
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_acmes_distributed_d4pg_runs_to_its_step_limit(mode: str, d4pgs: Runs) -> None:
-    result = d4pgs[mode].wait(100)
+def test_acmes_distributed_d4pg_runs_to_its_step_limit(
+    mode: str, sleepers: dict[tuple[str, str], Run]
+) -> None:
+    result = sleepers["d4pg", mode].wait(100)
     assert result is not None
     assert (result.outcome, result.reason) == ("stopped", "coordinator/0 called stop")
     assert result.failures == {}

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -123,52 +124,6 @@ def test_a_frozen_process_is_only_told_of_where_failures_are_ignored() -> None:
         assert handle.dereference().process() == process
 
 
-class Sleeper:
-    """Works once and then waits to be stopped, or never tells of its work."""
-
-    def __init__(self, tells: bool) -> None:
-        self._runtime = contract.runtime()
-        self._tells = tells
-
-    def run(self) -> None:
-        if self._tells:
-            self._runtime.report_progress()
-            self._runtime.wait_for_stop()
-        while not self._runtime.stopping:
-            threading.Event().wait(0.01)
-
-
-def test_who_rests_or_never_tells_is_not_stalled() -> None:
-    program = Program("watched")
-    program.add_node(node(Sleeper, True), label="rests")
-    program.add_node(node(Sleeper, False), label="never_tells")
-    with launch(program, "test_mt", stall_timeout=TIMEOUT) as run:
-        assert run.wait(6) is None
-        stalled = {name: status.stalled for name, status in run.status.items()}
-        assert stalled == {"rests/0": None, "never_tells/0": None}
-
-
-class Stuck:
-    """Works, and then sleeps in C, where a thread cannot be interrupted."""
-
-    def __init__(self) -> None:
-        self._runtime = contract.runtime()
-
-    def run(self) -> None:
-        self._runtime.report_progress()
-        time.sleep(20.0)
-
-
-def test_a_thread_that_is_stuck_and_cannot_be_ended_ends_the_program() -> None:
-    program = Program("watched")
-    program.add_node(node(Stuck), label="worker")
-    policy = Layout({"worker": GroupLayout(on_failure="restart", stop_seconds=1.0)})
-    run = launch(program, "test_mt", policy, stall_timeout=TIMEOUT)
-    result = run.wait(18)
-    assert result is not None and result.outcome == "failed"
-    assert "has made no progress for 3 s" in result.failures["worker/0"]
-
-
 class Beggar:
     """Waits from the start."""
 
@@ -225,3 +180,57 @@ def test_a_frozen_process_does_not_hold_up_the_end() -> None:
         result = run.wait(30)
         assert result is not None and time.monotonic() - began < 8
     assert result.forced == {"worker/0": "did not stop in time and was ended"}
+
+
+class Sleeper:
+    """Works once and then waits to be stopped, or never tells of its work."""
+
+    def __init__(self, tells: bool) -> None:
+        self._runtime = contract.runtime()
+        self._tells = tells
+
+    def run(self) -> None:
+        if self._tells:
+            self._runtime.report_progress()
+            self._runtime.wait_for_stop()
+        while not self._runtime.stopping:
+            threading.Event().wait(0.01)
+
+
+class Stuck:
+    """Works, and then sleeps in C, where a thread cannot be interrupted."""
+
+    def __init__(self) -> None:
+        self._runtime = contract.runtime()
+
+    def run(self) -> None:
+        self._runtime.report_progress()
+        time.sleep(20.0)
+
+
+@pytest.fixture(scope="module")
+def long_ones() -> Iterator[tuple[Run, Run]]:
+    """A program of sleepers and one that is stuck: each takes its time, so both run at once."""
+    sleepers, stuck = Program("sleepers"), Program("stuck")
+    sleepers.add_node(node(Sleeper, True), label="rests")
+    sleepers.add_node(node(Sleeper, False), label="never_tells")
+    stuck.add_node(node(Stuck), label="worker")
+    policy = Layout({"worker": GroupLayout(on_failure="restart", stop_seconds=1.0)})
+    with launch(sleepers, "test_mt", stall_timeout=TIMEOUT) as run:
+        yield run, launch(stuck, "test_mt", policy, stall_timeout=TIMEOUT)
+
+
+def test_who_rests_or_never_tells_is_not_stalled(long_ones: tuple[Run, Run]) -> None:
+    run, _ = long_ones
+    assert run.wait(6) is None
+    stalled = {name: status.stalled for name, status in run.status.items()}
+    assert stalled == {"rests/0": None, "never_tells/0": None}
+
+
+def test_a_thread_that_is_stuck_and_cannot_be_ended_ends_the_program(
+    long_ones: tuple[Run, Run],
+) -> None:
+    _, run = long_ones
+    result = run.wait(12)  # It is stuck for longer.
+    assert result is not None and result.outcome == "failed"
+    assert "has made no progress for 3 s" in result.failures["worker/0"]

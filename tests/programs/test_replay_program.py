@@ -1,6 +1,7 @@
 """The program of Ape-X and R2D2 in threads: real replay, real calls, real environments."""
 
 import dataclasses
+import io
 import pathlib
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import numpy as np
 import pytest
 import reverb
+from rich.console import Console
 
 from agents.agent import EnvironmentSpec, Sample, StepResult
 from agents.apex.agent import ApeX
@@ -21,6 +23,7 @@ from agents.r2d2.config import R2D2Config
 from agents.value_agent import ValueAgent
 from environments import registry
 from launchers.run import launch
+from monitoring import progress
 from nodes import contract
 from programs.program import Program
 from programs.replay_program import ReplayOptions, make_program
@@ -153,6 +156,27 @@ def test_nothing_is_evaluated_before_something_was_learned() -> None:
         run.wait_until_running(60)
         wait_for(lambda: snapshot(program)["counts"].get("environment_steps", 0) > 3000, 60)
         assert snapshot(program)["evaluator_episodes"] == 0
+
+
+def test_the_screen_says_why_the_learner_does_not_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_PERIOD_SECONDS", 0.2)
+    program = program_of(
+        ReplayOptions(num_actors=1), dataclasses.replace(QUICK, min_replay_size=50_000)
+    )
+    said = io.StringIO()
+
+    def line() -> str:
+        screen.update()
+        return next((it for it in said.getvalue().splitlines() if "learner waits" in it), "")
+
+    with launch(program, "local_mt", run_directory=str(tmp_path / "run")) as run:
+        run.wait_until_running(60)
+        with progress.Progress(run, Console(file=said, width=1000)) as screen:
+            shown = wait_for(line)
+    assert "learner waits for samples: table 'windows' holds " in shown
+    assert shown.endswith("items and gives out samples from 50,000 on")
 
 
 def test_replay_leaves_no_directory_behind(
