@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.support import wait_for
+from tests.test_launch import states
 
 LAUNCH = pathlib.Path(__file__).parent.parent / "launch.py"
 QUICK = ("--num_actors=1", "--config.min_replay_size=64", "--config.batch_size=32")
@@ -40,9 +41,9 @@ def launcher(tmp_path: pathlib.Path) -> Iterator[psutil.Popen]:
     """A run in the directory `r`, all of whose nodes are running."""
     command = [sys.executable, LAUNCH, "--run_dir=r", "--nostop_when_solved", *QUICK]
     with psutil.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
-        status = tmp_path / "r/status.json"
-        wait_for(lambda: status.exists() and '"starting"' not in status.read_text(), 60)
-        wait_for(lambda: '"pending"' not in status.read_text(), 60)
+        wait_for(lambda: states(tmp_path / "r") == {"running"}, 60)
+        counts = tmp_path / "r/counts.json"
+        wait_for(lambda: counts.exists() and "environment_steps" in counts.read_text(), 60)
         yield process
         if process.poll() is None:
             process.terminate()

@@ -3,6 +3,7 @@
 Some sleep long: those all run at once.
 """
 
+import gc
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -100,6 +101,7 @@ def sleepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[st
             at = str(directory / f"{mode}-d4pg")
             runs["d4pg", mode] = launch(d4pg_program(), mode, layout, at)
         yield runs
+        gc.freeze()  # To collect what D4PG's threads leave takes ten seconds, in some other test.
 
 
 @pytest.mark.parametrize("mode", MODES)
