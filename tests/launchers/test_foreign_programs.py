@@ -101,6 +101,9 @@ def sleepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[st
             at = str(directory / f"{mode}-d4pg")
             runs["d4pg", mode] = launch(d4pg_program(), mode, layout, at)
         yield runs
+        for run in runs.values():  # Not all have ended where not all tests were selected.
+            run.stop()
+            run.wait(60)
         gc.freeze()  # To collect what D4PG's threads leave takes ten seconds, in some other test.
 
 
