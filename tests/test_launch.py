@@ -221,24 +221,14 @@ def make(seed: int, evaluation: bool) -> dm_env.Environment:
 """
 
 
-@pytest.mark.parametrize(
-    "what, cause",
-    [
-        ("raise RuntimeError('the dog ate it')", "the dog ate it"),
-        ("return dm_env.transition(float('nan'), np.zeros(2, np.float32))", "nan"),
-        ("return dm_env.transition(0.0, np.zeros(3, np.float32))", "float32 [3]"),
-    ],
-    ids=["raises", "nan", "shape"],
-)
-def test_a_broken_environment_ends_the_run_and_is_named(
-    what: str, cause: str, tmp_path: pathlib.Path
-) -> None:
-    (tmp_path / "broken.py").write_text(BROKEN.replace("BREAK", what))
+def test_a_broken_environment_ends_the_run_and_is_named(tmp_path: pathlib.Path) -> None:
+    reward = "return dm_env.transition(float('nan'), np.zeros(2, np.float32))"
+    (tmp_path / "broken.py").write_text(BROKEN.replace("BREAK", reward))
     run = launch(tmp_path, "--mode=local_mt", "--env=broken:make", "--run_dir=r", *QUICK)
     assert run.returncode == 1
     failure = next(line for line in run.stdout.splitlines() if " failed: " in line)
     assert failure.startswith(("actor/", "evaluator/"))
-    assert "50" in failure and cause in failure.lower()
+    assert "50" in failure and "nan" in failure.lower()
     result = result_of(tmp_path / "r")
     assert result["outcome"] == "failed"
     assert not {"running", "starting"} & {
@@ -338,7 +328,14 @@ def test_a_killed_launcher_leaves_no_fork_server_that_still_loads(tmp_path: path
 
 
 def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path: pathlib.Path) -> None:
-    flags = " ".join(command("--run_dir=r", "--max_steps=2000", "--nostop_when_solved", *QUICK))
+    (tmp_path / "short.py").write_text(
+        "import launchpad as lp, time\n"
+        "def draw():\n"
+        "    program = lp.Program('short')\n"
+        "    program.add_node(lp.PyNode(time.sleep, 1.0), label='node')\n"
+        "    return program\n"
+    )
+    flags = " ".join(command("--run_dir=r", "--program=short:draw"))
     subprocess.run(f"{flags} | head -1", shell=True, cwd=tmp_path, check=True, timeout=100)
     wait_for(lambda: (tmp_path / "r/result.json").exists(), 60)
     assert result_of(tmp_path / "r")["outcome"] == "finished"

@@ -48,25 +48,30 @@ class Watched:
         found: psutil.Process = wait_for(find)
         return found
 
+    def restarts(self) -> dict[str, int]:
+        """Returns how often each replica was started again."""
+        return {name: is_["restarts"] for name, is_ in status_of(self.directory).items()}
+
     def learns_on(self) -> bool:
         """Waits for twenty learner steps from now."""
         steps = self.counts().get("learner_steps", 0)
         return bool(wait_for(lambda: self.counts().get("learner_steps", 0) > steps + 20, 30))
 
 
-@pytest.fixture
-def watched(tmp_path: pathlib.Path) -> Iterator[Watched]:
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """A run all of whose nodes are running, and that has saved checkpoints."""
-    layout = tmp_path / "layout.toml"
+    directory = tmp_path_factory.mktemp("watched")
+    layout = directory / "layout.toml"
     layout.write_text("".join(LAYOUT.format(group=group) for group in GROUPS))
     flags = ("--run_dir=r", "--nostop_when_solved", "--checkpoint_seconds=1", "--stall_timeout=4")
     with psutil.Popen(
         command(*flags, "--layout=layout.toml", *QUICK),
-        cwd=tmp_path,
+        cwd=directory,
         stdout=subprocess.PIPE,
         text=True,
     ) as launcher:
-        run = Watched(tmp_path / "r", launcher)
+        run = Watched(directory / "r", launcher)
         wait_for(lambda: states(run.directory) == {"running"}, 60)
         wait_for(lambda: status_of(run.directory)["replay/0"]["saved_at"], 20)
         wait_for(lambda: status_of(run.directory)["learner/0"]["saved_at"], 20)
@@ -76,14 +81,15 @@ def watched(tmp_path: pathlib.Path) -> Iterator[Watched]:
 
 
 def test_whatever_is_killed_comes_back_and_learning_goes_on(watched: Watched) -> None:
-    for number, group in enumerate(GROUPS, start=1):
+    expected = watched.restarts()
+    for group in GROUPS:
         watched.learns_on()
         watched.process(f"{group}/0").kill()
-        wait_for(lambda group=group: status_of(watched.directory)[f"{group}/0"]["restarts"] == 1)
+        expected[f"{group}/0"] += 1
+        wait_for(lambda: watched.restarts() == expected, what=f"{group} is started again")
         wait_for(lambda: states(watched.directory) == {"running"}, 30)
         watched.learns_on()
-        restarts = [is_["restarts"] for is_ in status_of(watched.directory).values()]
-        assert sum(restarts) == number
+        assert watched.restarts() == expected
     for group in ("learner", "replay"):
         log = (watched.directory / f"logs/{group}-0.log").read_text()
         assert "was restored." in log
@@ -91,26 +97,14 @@ def test_whatever_is_killed_comes_back_and_learning_goes_on(watched: Watched) ->
 
 @pytest.mark.parametrize("group", ["learner", "replay"])
 def test_what_is_frozen_is_told_and_started_again(group: str, watched: Watched) -> None:
+    expected = watched.restarts()
+    expected[f"{group}/0"] += 1
     frozen = watched.process(f"{group}/0")
     frozen.send_signal(signal.SIGSTOP)
-    wait_for(lambda: status_of(watched.directory)[f"{group}/0"]["restarts"] == 1)
+    wait_for(lambda: watched.restarts() == expected, what=f"{group} is started again")
     watched.learns_on()
     assert not frozen.is_running()
-    restarts = {name: is_["restarts"] for name, is_ in status_of(watched.directory).items()}
-    assert sum(restarts.values()) == 1
+    assert watched.restarts() == expected
     told = f"{group}/0 was started again: It has shown no life for 4 s\n"
     assert watched.launcher.stdout is not None
     assert any(line == told for line in iter(watched.launcher.stdout.readline, ""))
-
-
-def test_the_screen_says_why_the_learner_does_not_step(tmp_path: pathlib.Path) -> None:
-    flags = ("--run_dir=r", "--num_actors=1", "--config.min_replay_size=90000")
-    with subprocess.Popen(
-        command(*flags), cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as launcher:
-        assert launcher.stdout is not None
-        said = "learner waits for samples: table 'windows' holds "
-        line = next(line for line in iter(launcher.stdout.readline, "") if said in line)
-        assert line.rstrip().endswith("items and gives out samples from 90,000 on")
-        launcher.send_signal(signal.SIGINT)
-        launcher.wait(20)

@@ -6,7 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -63,13 +63,34 @@ def run(killed: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "r"
 
 
-def test_a_killed_run_goes_on_from_its_checkpoints(run: pathlib.Path) -> None:
+class GoneOn(NamedTuple):
+    """A run that was killed, and went on until it was finished; only to be copied."""
+
+    directory: pathlib.Path
+    before: dict[str, int]
+    saved: int
+    steps: int
+    launched: "subprocess.CompletedProcess[str]"
+
+
+@pytest.fixture(scope="module")
+def gone_on(killed: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> GoneOn:
+    run = tmp_path_factory.mktemp("gone_on") / "r"
+    shutil.copytree(killed, run)
     before, saved = counts(run), saved_steps(run)
-    assert saved > 0
+    steps = before["environment_steps"] + 3000
+    launched = launch(run.parent, "--resume=r", "--env=catch", f"--max_steps={steps}")
+    return GoneOn(run, before, saved, steps, launched)
+
+
+def test_of_a_killed_run_it_is_said_how_to_go_on(run: pathlib.Path) -> None:
     shown = launch(run.parent, "status", "r").stdout
     assert "launcher is gone; launch.py --resume r goes on with it" in shown
-    steps = before["environment_steps"] + 3000
-    again = launch(run.parent, "--resume=r", "--env=catch", f"--max_steps={steps}")
+
+
+def test_a_killed_run_goes_on_from_its_checkpoints(gone_on: GoneOn) -> None:
+    run, before, saved, steps, again = gone_on
+    assert saved > 0
     assert again.returncode == 0, again.stdout + again.stderr
     assert ", life 2" in again.stdout and "warns" not in again.stdout
     result = result_of(run)
@@ -85,16 +106,18 @@ def test_a_killed_run_goes_on_from_its_checkpoints(run: pathlib.Path) -> None:
     assert config["settings"]["max_steps"] == steps  # as it was resumed
 
 
-def test_a_finished_run_goes_on_twice_and_can_be_solved(tmp_path: pathlib.Path) -> None:
-    assert launch(tmp_path, *ENDLESS, "--max_steps=2000").returncode == 0
-    first = result_of(tmp_path / "r")
-    assert launch(tmp_path, "--resume=r", "--max_steps=8000").returncode == 0
-    second = result_of(tmp_path / "r")
-    assert second["environment_steps"] >= 8000 > first["environment_steps"]
-    assert launch(tmp_path, "--resume=r", "--stop_when_solved", "--max_steps=none").returncode == 0
-    third = result_of(tmp_path / "r")
-    assert (third["outcome"], third["lives"]) == ("solved", 3)
-    assert third["learner_steps"] >= second["learner_steps"] > first["learner_steps"]
+def test_a_finished_run_goes_on_once_more_and_can_be_solved(
+    gone_on: GoneOn, tmp_path: pathlib.Path
+) -> None:
+    shutil.copytree(gone_on.directory, tmp_path / "r")
+    before = result_of(tmp_path / "r")
+    assert before["outcome"] == "finished"
+    again = launch(tmp_path, "--resume=r", "--stop_when_solved", "--max_steps=none")
+    assert again.returncode == 0, again.stdout + again.stderr
+    result = result_of(tmp_path / "r")
+    assert (result["outcome"], result["lives"]) == ("solved", 3)
+    assert result["environment_steps"] > before["environment_steps"]
+    assert result["learner_steps"] >= before["learner_steps"]
 
 
 def test_damaged_checkpoints_fall_back_and_are_told(run: pathlib.Path) -> None:
@@ -179,7 +202,7 @@ def test_mistakes_start_and_change_nothing(
 
 def test_a_run_that_still_runs_is_not_taken_up(tmp_path: pathlib.Path) -> None:
     with subprocess.Popen(command(*ENDLESS), cwd=tmp_path, stdout=subprocess.DEVNULL) as launcher:
-        wait_for(lambda: (tmp_path / "r/counts.json").exists(), 60)
+        wait_for(lambda: (tmp_path / "r/plan.json").exists(), 60)
         again = launch(tmp_path, "--resume=r")
         assert (again.returncode, again.stderr) == (2, "The run in r still runs: stop it first.\n")
         assert launch(tmp_path, "stop", "r").returncode == 0

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.support import wait_for
+from tests.test_launch import states
 
 LAUNCH = pathlib.Path(__file__).parent.parent / "launch.py"
 QUICK = ("--num_actors=1", "--config.min_replay_size=64", "--config.batch_size=32")
@@ -25,14 +26,24 @@ def verb(directory: pathlib.Path, *arguments: str) -> subprocess.CompletedProces
     )
 
 
+IDLE = """
+import launchpad as lp
+
+def draw():
+    program = lp.Program("idle")
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="node")
+    return program
+"""
+
+
 @pytest.fixture
 def launcher(tmp_path: pathlib.Path) -> Iterator[psutil.Popen]:
     """A run in the directory `r`, all of whose nodes are running."""
     command = [sys.executable, LAUNCH, "--run_dir=r", "--nostop_when_solved", *QUICK]
     with psutil.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
-        status = tmp_path / "r/status.json"
-        wait_for(lambda: status.exists() and '"starting"' not in status.read_text(), 60)
-        wait_for(lambda: '"pending"' not in status.read_text(), 60)
+        wait_for(lambda: states(tmp_path / "r") == {"running"}, 60)
+        counts = tmp_path / "r/counts.json"
+        wait_for(lambda: counts.exists() and "environment_steps" in counts.read_text(), 60)
         yield process
         if process.poll() is None:
             process.terminate()
@@ -67,11 +78,13 @@ def test_a_run_is_shown_and_ended_from_another_terminal(
     assert "stopped: launch.py stop" in verb(tmp_path, "status", "r").stdout
 
 
-def test_a_run_whose_launcher_was_killed_is_known_to_be_gone(
-    launcher: psutil.Popen, tmp_path: pathlib.Path
-) -> None:
-    launcher.kill()
-    launcher.wait(20)
+def test_a_run_whose_launcher_was_killed_is_known_to_be_gone(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "idle.py").write_text(IDLE)
+    command = [sys.executable, LAUNCH, "--run_dir=r", "--program=idle:draw"]
+    with psutil.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as launcher:
+        status = tmp_path / "r/status.json"
+        wait_for(lambda: status.exists() and '"running"' in status.read_text(), 60)
+        launcher.kill()
     assert "its launcher is gone" in verb(tmp_path, "status", "r").stdout
     stopped = verb(tmp_path, "stop", "r")
     assert stopped.returncode == 1

@@ -1,6 +1,11 @@
-"""Programs written for Launchpad's own launcher run unchanged."""
+"""Programs written for Launchpad's own launcher run unchanged.
 
+Some sleep long: those all run at once.
+"""
+
+import gc
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import acme.testing.fakes
@@ -17,7 +22,7 @@ from launchpad.examples.consumer_producers.program import make_program as consum
 from launchpad.examples.program_wait.launch import make_program as program_wait
 
 from launchers.layout import GroupLayout, Layout
-from launchers.run import launch
+from launchers.run import Run, launch
 
 MODES = ("test_mt", "local_mp")
 
@@ -32,8 +37,10 @@ def test_the_consumer_producers_example_runs(mode: str, tmp_path: pathlib.Path) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_program_wait_example_ends_cleanly(mode: str, tmp_path: pathlib.Path) -> None:
-    run = launch(program_wait(), mode, run_directory=str(tmp_path / "run"))
+def test_the_program_wait_example_ends_cleanly(
+    mode: str, sleepers: dict[tuple[str, str], Run]
+) -> None:
+    run = sleepers["program_wait", mode]
     result = run.wait(60)
     assert result is not None
     assert (result.outcome, result.reason) == ("stopped", "_stop_program/0 called stop")
@@ -41,7 +48,7 @@ def test_the_program_wait_example_ends_cleanly(mode: str, tmp_path: pathlib.Path
     for node in ("sleep", "_wait_for_stop", "_stop_event", "_register_stop_handler"):
         assert run.status[f"{node}/0"].state == "stopped"
     if mode == "local_mp":
-        log = (tmp_path / "run/logs/sleep-0.log").read_text()
+        log = pathlib.Path(run.directory or "", "logs/sleep-0.log").read_text()
         assert "Clean termination of _sleep node" in log
 
 
@@ -79,15 +86,32 @@ def d4pg_program() -> lp.Program:
     return agent.build()
 
 
+@pytest.fixture(scope="module")
+def sleepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Run]]:
+    """The runs that sleep long, by program and mode."""
+    directory = tmp_path_factory.mktemp("sleepers")
+    # The learner of D4PG never looks whether it should stop.
+    layout = Layout({"learner": GroupLayout(stop_seconds=1.0)})
+    runs = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(directory))  # D4PG's checkpoints go to ~/acme.
+        for mode in MODES:
+            at = str(directory / f"{mode}-program_wait")
+            runs["program_wait", mode] = launch(program_wait(), mode, run_directory=at)
+            at = str(directory / f"{mode}-d4pg")
+            runs["d4pg", mode] = launch(d4pg_program(), mode, layout, at)
+        yield runs
+        for run in runs.values():  # Not all have ended where not all tests were selected.
+            run.stop()
+            run.wait(60)
+        gc.freeze()  # To collect what D4PG's threads leave takes ten seconds, in some other test.
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_acmes_distributed_d4pg_runs_to_its_step_limit(
-    mode: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, sleepers: dict[tuple[str, str], Run]
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))  # Its checkpoints go to ~/acme.
-    # Its learner never looks whether it should stop.
-    layout = Layout({"learner": GroupLayout(stop_seconds=1.0)})
-    run = launch(d4pg_program(), mode, layout, str(tmp_path / "run"))
-    result = run.wait(100)
+    result = sleepers["d4pg", mode].wait(100)
     assert result is not None
     assert (result.outcome, result.reason) == ("stopped", "coordinator/0 called stop")
     assert result.failures == {}

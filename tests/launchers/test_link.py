@@ -37,7 +37,7 @@ def test_an_end_whose_process_is_gone_is_lost_at_once() -> None:
 def test_an_end_that_only_shows_life_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "BEAT_SECONDS", 0.05)
     one, other = two_ends(2.0)
-    timer = threading.Timer(4.0, one.send, ["late"])
+    timer = threading.Timer(3.0, one.send, ["late"])
     timer.start()
     assert next(other.messages()) == "late"
 

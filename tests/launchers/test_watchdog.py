@@ -5,12 +5,13 @@ import pathlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from launchers.events import Alive
 from launchers.layout import GroupLayout, Layout
-from launchers.run import launch
+from launchers.run import Run, launch
 from launchers.watchdog import Watchdog
 from nodes import contract
 from nodes.contract import OnFailure
@@ -59,6 +60,14 @@ def layout(policy: OnFailure) -> Layout:
     return Layout({"worker": GroupLayout(on_failure=policy)})
 
 
+def hasten(run: Run) -> None:
+    """Lets the watchdog believe that the worker's last progress was long ago."""
+    watched = run._supervisor._watchdog._watched["worker/0"]
+    heard_at = watched.heard_at
+    wait_for(lambda: watched.heard_at > heard_at)  # It tells of progress that is still on its way.
+    watched.progress_at -= 60.0
+
+
 @pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
 def test_one_that_waits_for_somebody_is_told_of_and_left_alone(mode: str) -> None:
     program, handle = worker()
@@ -67,6 +76,8 @@ def test_one_that_waits_for_somebody_is_told_of_and_left_alone(mode: str) -> Non
         client = handle.dereference()
         client.do_nothing("Godot")
         wait_for(lambda: run.status["worker/0"].waiting_for == "Godot")
+        if mode == "test_mt":
+            hasten(run)
         wait_for(lambda: run.status["worker/0"].stalled)
         assert run.status["worker/0"].stalled == "has waited for 3 s for Godot"
         client.work()
@@ -81,6 +92,8 @@ def test_one_that_does_nothing_and_does_not_say_why_has_failed(mode: str) -> Non
     run = launch(program, mode, layout("stop"), stall_timeout=TIMEOUT)
     run.wait_until_running(60)
     handle.dereference().do_nothing("")
+    if mode == "test_mt":
+        hasten(run)
     result = run.wait(30)
     assert result is not None and result.outcome == "failed"
     said = "It has made no progress for 3 s, and does not say why"
@@ -111,50 +124,6 @@ def test_a_frozen_process_is_only_told_of_where_failures_are_ignored() -> None:
         assert handle.dereference().process() == process
 
 
-class Sleeper:
-    """Works once and then waits to be stopped, or never tells of its work."""
-
-    def __init__(self, tells: bool) -> None:
-        self._runtime = contract.runtime()
-        self._tells = tells
-
-    def run(self) -> None:
-        if self._tells:
-            self._runtime.report_progress()
-            self._runtime.wait_for_stop()
-        while not self._runtime.stopping:
-            threading.Event().wait(0.01)
-
-
-@pytest.mark.parametrize("tells", [True, False])
-def test_who_rests_or_never_tells_is_not_stalled(tells: bool) -> None:
-    program = Program("watched")
-    program.add_node(node(Sleeper, tells), label="sleeper")
-    with launch(program, "test_mt", stall_timeout=TIMEOUT) as run:
-        assert run.wait(6) is None
-        assert run.status["sleeper/0"].stalled is None
-
-
-class Stuck:
-    """Works, and then sleeps in C, where a thread cannot be interrupted."""
-
-    def __init__(self) -> None:
-        self._runtime = contract.runtime()
-
-    def run(self) -> None:
-        self._runtime.report_progress()
-        time.sleep(20.0)
-
-
-def test_a_thread_that_is_stuck_and_cannot_be_ended_ends_the_program() -> None:
-    program = Program("watched")
-    program.add_node(node(Stuck), label="worker")
-    run = launch(program, "test_mt", layout("restart"), stall_timeout=TIMEOUT)
-    result = run.wait(18)
-    assert result is not None and result.outcome == "failed"
-    assert "has made no progress for 3 s" in result.failures["worker/0"]
-
-
 class Beggar:
     """Waits from the start."""
 
@@ -172,7 +141,7 @@ def test_one_that_waits_from_the_start_is_told_of() -> None:
     program.add_node(node(Beggar), label="worker")
     with launch(program, "test_mt", layout("restart"), stall_timeout=TIMEOUT) as run:
         wait_for(lambda: run.status["worker/0"].waiting_for == "alms")
-        run._supervisor._watchdog._watched["worker/0"].progress_at -= 60.0
+        hasten(run)
         wait_for(lambda: run.status["worker/0"].stalled == "has waited for 3 s for alms")
 
 
@@ -197,6 +166,7 @@ def test_stalls_and_waits_are_in_the_status_file(tmp_path: pathlib.Path) -> None
     with launch(program, "test_mt", layout("ignore"), directory, stall_timeout=TIMEOUT) as run:
         run.wait_until_running(60)
         handle.dereference().do_nothing("Godot")
+        hasten(run)
         wait_for(lambda: "has waited for 3 s" in (tmp_path / "run/status.json").read_text())
 
 
@@ -210,3 +180,57 @@ def test_a_frozen_process_does_not_hold_up_the_end() -> None:
         result = run.wait(30)
         assert result is not None and time.monotonic() - began < 8
     assert result.forced == {"worker/0": "did not stop in time and was ended"}
+
+
+class Sleeper:
+    """Works once and then waits to be stopped, or never tells of its work."""
+
+    def __init__(self, tells: bool) -> None:
+        self._runtime = contract.runtime()
+        self._tells = tells
+
+    def run(self) -> None:
+        if self._tells:
+            self._runtime.report_progress()
+            self._runtime.wait_for_stop()
+        while not self._runtime.stopping:
+            threading.Event().wait(0.01)
+
+
+class Stuck:
+    """Works, and then sleeps in C, where a thread cannot be interrupted."""
+
+    def __init__(self) -> None:
+        self._runtime = contract.runtime()
+
+    def run(self) -> None:
+        self._runtime.report_progress()
+        time.sleep(20.0)
+
+
+@pytest.fixture(scope="module")
+def long_ones() -> Iterator[tuple[Run, Run]]:
+    """A program of sleepers and one that is stuck: each takes its time, so both run at once."""
+    sleepers, stuck = Program("sleepers"), Program("stuck")
+    sleepers.add_node(node(Sleeper, True), label="rests")
+    sleepers.add_node(node(Sleeper, False), label="never_tells")
+    stuck.add_node(node(Stuck), label="worker")
+    policy = Layout({"worker": GroupLayout(on_failure="restart", stop_seconds=1.0)})
+    with launch(sleepers, "test_mt", stall_timeout=TIMEOUT) as run:
+        yield run, launch(stuck, "test_mt", policy, stall_timeout=TIMEOUT)
+
+
+def test_who_rests_or_never_tells_is_not_stalled(long_ones: tuple[Run, Run]) -> None:
+    run, _ = long_ones
+    assert run.wait(6) is None
+    stalled = {name: status.stalled for name, status in run.status.items()}
+    assert stalled == {"rests/0": None, "never_tells/0": None}
+
+
+def test_a_thread_that_is_stuck_and_cannot_be_ended_ends_the_program(
+    long_ones: tuple[Run, Run],
+) -> None:
+    _, run = long_ones
+    result = run.wait(12)  # It is stuck for longer.
+    assert result is not None and result.outcome == "failed"
+    assert "has made no progress for 3 s" in result.failures["worker/0"]

@@ -1,6 +1,7 @@
 """The program of Ape-X and R2D2 in threads: real replay, real calls, real environments."""
 
 import dataclasses
+import io
 import pathlib
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import numpy as np
 import pytest
 import reverb
+from rich.console import Console
 
 from agents.agent import EnvironmentSpec, Sample, StepResult
 from agents.apex.agent import ApeX
@@ -21,6 +23,7 @@ from agents.r2d2.config import R2D2Config
 from agents.value_agent import ValueAgent
 from environments import registry
 from launchers.run import launch
+from monitoring import progress
 from nodes import contract
 from programs.program import Program
 from programs.replay_program import ReplayOptions, make_program
@@ -30,8 +33,15 @@ from usage import UsageError
 QUICK = dataclasses.replace(
     ApexConfig.small(), batch_size=32, min_replay_size=64, error_buffer=2000.0, publish_period=1
 )
+# What is traced grows with the traces; the actors soon wait, for in threads they hold up tracing.
+SHORT = {"trace_length": 8, "burn_in": 2, "period": 4}
 QUICK_R2D2 = dataclasses.replace(
-    R2D2Config.small(), batch_size=8, min_replay_size=16, error_buffer=2000.0, publish_period=1
+    R2D2Config.small(),
+    **SHORT,
+    batch_size=8,
+    min_replay_size=16,
+    error_buffer=200.0,
+    publish_period=1,
 )
 
 
@@ -87,6 +97,58 @@ def test_everything_moves_round_the_circle_and_stops(
     wait_for(lambda: "sampler" not in {t.name for t in set(threading.enumerate()) - before})
 
 
+BROKEN = """
+import dm_env
+import numpy as np
+from dm_env import specs
+
+class Broken(dm_env.Environment):
+    steps = 0
+
+    def observation_spec(self):
+        return specs.Array((2,), np.float32)
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+    def reset(self):
+        return dm_env.restart(np.zeros(2, np.float32))
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 50:
+            BREAK
+        return dm_env.transition(0.0, np.zeros(2, np.float32))
+
+def make(seed, evaluation):
+    return Broken()
+"""
+
+
+@pytest.mark.parametrize(
+    "what, cause",
+    [
+        ("raise RuntimeError('the dog ate it')", "the dog ate it"),
+        ("return dm_env.transition(0.0, np.zeros(3, np.float32))", "float32 [3]"),
+    ],
+    ids=["raises", "shape"],
+)
+def test_a_broken_environment_ends_the_program_and_is_named(
+    what: str, cause: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_tasks.py").write_text(BROKEN.replace("BREAK", what))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_tasks", raising=False)
+    program = program_of(ReplayOptions(num_actors=2), env="broken_tasks:make")
+    result = launch(program, "local_mt").wait(60)
+    assert result is not None and result.outcome == "failed"
+    failed = {name for name in result.failures if name.startswith(("actor/", "evaluator/"))}
+    assert failed and failed == set(result.failures)
+    for error in result.failures.values():
+        last = error.strip().splitlines()[-1]
+        assert "50" in last and cause in last.lower()
+
+
 def test_nothing_is_evaluated_before_something_was_learned() -> None:
     config = dataclasses.replace(QUICK, min_replay_size=50_000)
     program = program_of(ReplayOptions(num_actors=1), config)
@@ -94,6 +156,27 @@ def test_nothing_is_evaluated_before_something_was_learned() -> None:
         run.wait_until_running(60)
         wait_for(lambda: snapshot(program)["counts"].get("environment_steps", 0) > 3000, 60)
         assert snapshot(program)["evaluator_episodes"] == 0
+
+
+def test_the_screen_says_why_the_learner_does_not_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_PERIOD_SECONDS", 0.2)
+    program = program_of(
+        ReplayOptions(num_actors=1), dataclasses.replace(QUICK, min_replay_size=50_000)
+    )
+    said = io.StringIO()
+
+    def line() -> str:
+        screen.update()
+        return next((it for it in said.getvalue().splitlines() if "learner waits" in it), "")
+
+    with launch(program, "local_mt", run_directory=str(tmp_path / "run")) as run:
+        run.wait_until_running(60)
+        with progress.Progress(run, Console(file=said, width=1000)) as screen:
+            shown = wait_for(line)
+    assert "learner waits for samples: table 'windows' holds " in shown
+    assert shown.endswith("items and gives out samples from 50,000 on")
 
 
 def test_replay_leaves_no_directory_behind(
@@ -166,12 +249,16 @@ def test_only_the_learner_wants_a_gpu() -> None:
 @pytest.mark.parametrize("mode", ["test_mt", "local_mp"])
 @pytest.mark.parametrize("agent_class", [ApeX, R2D2])
 def test_atari_with_the_papers_network_advances(agent_class, mode, tmp_path) -> None:  # noqa: ANN001
+    short = SHORT if (agent_class, mode) == (R2D2, "test_mt") else {}  # In processes the paper's.
     config = dataclasses.replace(
         agent_class.presets()["paper"],
+        **short,
         batch_size=4,
         min_replay_size=4,
         replay_size=100,
         publish_period=1,
+        samples_per_insert=1.0,  # As above; the paper's actors wait for nobody.
+        error_buffer=4.0,
     )
     options = ReplayOptions(num_actors=1, evaluator_envs=1)
     program = program_of(options, config, "atari:Pong", agent_class)
