@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional
 
+import courier
 import numpy as np
 import psutil
 from acme import specs
@@ -16,7 +17,7 @@ from launchers.run import Run, launch
 from nodes import contract
 from nodes.priorities import Counts
 from nodes.replay import ReplayClient, replay_shards
-from nodes.service import deref, node
+from nodes.service import Handle, deref, node
 from nodes.writing import ReplayWriter
 from programs.program import Program
 
@@ -37,6 +38,7 @@ TABLE = TableSpec(
 )
 _NOISE = 64
 _TRAJECTORY_ITEMS = 20
+_CALL_SECONDS = 120.0
 
 
 class Writers:
@@ -49,12 +51,10 @@ class Writers:
         self._writers: list[ReplayWriter] = []
         self._wanted = 0
         self._rate = 0.0
-        self._changed = threading.Event()
 
     def set(self, clients: int, rate: float) -> None:
         """Lets so many clients insert `rate` items a second together."""
         self._wanted, self._rate = clients, rate
-        self._changed.set()
 
     def clients(self) -> int:
         """Returns how many clients there are."""
@@ -75,7 +75,8 @@ class Writers:
                 first_shard = self._first + PROCESSES * len(self._writers)
                 self._writers.append(self._replay.writer(first_shard, 2))
                 next_at = time.monotonic()
-            if not self._rate:
+            rate = self._rate
+            if not rate:
                 self._runtime.wait_for_stop(0.05)
                 next_at = time.monotonic()
                 continue
@@ -85,7 +86,7 @@ class Writers:
             if turn // len(self._writers) % _TRAJECTORY_ITEMS == _TRAJECTORY_ITEMS - 1:
                 writer.end_episode()
             turn += 1
-            next_at += 1 / self._rate
+            next_at += 1 / rate
             time.sleep(max(0.0, next_at - time.monotonic()))
 
 
@@ -239,6 +240,11 @@ class Load(NamedTuple):
         return sum(writer.memory() for writer in self.writers)
 
 
+def _client(handle: Handle[Any]) -> Any:
+    """Returns a client that does not wait for ever."""
+    return courier.Client(handle.address.resolve(), call_timeout=_CALL_SECONDS)
+
+
 @contextmanager
 def running(num_shards: int, directory: str) -> Iterator[Load]:
     """Runs the program with a full replay."""
@@ -263,9 +269,9 @@ def running(num_shards: int, directory: str) -> Iterator[Load]:
         load = Load(
             run,
             replay.dereference(),
-            [writer.dereference() for writer in writers],
-            learner.dereference(),
-            acme and acme.dereference(),
+            [_client(writer) for writer in writers],
+            _client(learner),
+            acme and _client(acme),
         )
         load.write(PROCESSES, 4000.0)
         deadline = time.monotonic() + 120
