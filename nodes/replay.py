@@ -12,8 +12,9 @@ from nodes import checkpoints, contract, priorities
 from nodes.checkpoints import Schedule
 from nodes.origins import with_origin
 from nodes.replay_info import ReplayInfo, ask
+from nodes.sample_feeds import ShardAddress
+from nodes.samples import DEFAULT_PREFETCH, Prefetch
 from nodes.sampling import Sampler
-from nodes.shard_sampling import DEFAULT_PREFETCH, Prefetch
 from nodes.writing import ReplayWriter
 from usage import UsageError
 
@@ -26,11 +27,21 @@ _SLOW_DISK = 200e6
 class ReplayClient:
     """Inserts into, samples from and updates K shards of one replay table."""
 
-    def __init__(self, addresses: Sequence[str], spec: TableSpec) -> None:
+    def __init__(
+        self, addresses: Sequence[str], spec: TableSpec, parts: Sequence[str] = ()
+    ) -> None:
+        """Initializes the client.
+
+        Args:
+            addresses: `host:port` of each shard.
+            spec: The table of each.
+            parts: `host:port` of each shard's `nodes.part_server`, where they have any.
+        """
         import reverb
 
         self.spec = spec
         self._addresses = list(addresses)
+        self._parts: list[Optional[str]] = list(parts) or [None] * len(self._addresses)
         self._clients = [reverb.Client(address) for address in addresses]
 
     def writer(self, first_shard: int, max_steps: int) -> ReplayWriter:
@@ -44,7 +55,8 @@ class ReplayClient:
 
     def sampler(self, batch_size: int, prefetch: Prefetch = DEFAULT_PREFETCH) -> Sampler:
         """Returns an endless source of batches of B items."""
-        return Sampler(self._addresses, self.spec, batch_size, prefetch)
+        addresses = list(map(ShardAddress, self._addresses, self._parts))
+        return Sampler(addresses, self.spec, batch_size, prefetch)
 
     def priority_updater(self) -> priorities.PriorityUpdater:
         """Returns what takes new priorities back, in the background, if sampling depends on any."""
@@ -75,14 +87,21 @@ class ReplayHandle(base.Handle[ReplayClient]):
 
     client_type = ReplayClient
 
-    def __init__(self, addresses: Sequence[Union[lp.Address, str]], spec: TableSpec) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Union[lp.Address, str]],
+        spec: TableSpec,
+        parts: Sequence[lp.Address] = (),
+    ) -> None:
         """Initializes the handle.
 
         Args:
             addresses: Where each shard will be, or is, as `host:port`.
             spec: The table of each.
+            parts: Where each shard's `nodes.part_server` will be, where they have any.
         """
         self._addresses = list(addresses)
+        self._parts = list(parts)
         self.spec = spec
 
     @property
@@ -96,7 +115,7 @@ class ReplayHandle(base.Handle[ReplayClient]):
             address if isinstance(address, str) else address.resolve()
             for address in self._addresses
         ]
-        return ReplayClient(addresses, self.spec)
+        return ReplayClient(addresses, self.spec, [part.resolve() for part in self._parts])
 
     def __repr__(self) -> str:
         return f"handle of replay table {self.spec.name!r} in {len(self._addresses)} shards"
@@ -132,7 +151,9 @@ def replay_shards(
         replay_server.ReplayServerNode(shard, schedule, (number + 1) / num_shards)
         for number in range(num_shards)
     ]
-    handle = ReplayHandle([node._address for node in nodes], shard)
+    handle = ReplayHandle(
+        [node._address for node in nodes], shard, [node.parts_address for node in nodes]
+    )
     stop_seconds = contract.Traits.stop_seconds
     if is_saved(shard):
         stop_seconds += num_shards * shard.max_size * shard.bytes_per_item / _SLOW_DISK

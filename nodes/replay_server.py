@@ -18,6 +18,7 @@ import tensorflow as tf
 from agents.agent import TableSpec
 from nodes import contract
 from nodes.checkpoints import Checkpoints, Schedule
+from nodes.part_server import PartServer
 from nodes.replay import is_saved
 from usage import UsageError
 
@@ -45,6 +46,8 @@ class ReplayServerNode(lp.ReverbNode):
         self._schedule = schedule
         self._phase = phase
         super().__init__(self._tables)
+        self.parts_address = lp.Address("parts")
+        self.allocate_address(self.parts_address)
 
     def run(self) -> None:
         """Serves until the program stops."""
@@ -57,8 +60,14 @@ class ReplayServerNode(lp.ReverbNode):
             def write(path: str) -> float:
                 return _write(server, self._spec.name, scratch, path)
 
+            parts = PartServer(
+                f"localhost:{server.port}",
+                self._spec,
+                lp.get_port_from_address(self.parts_address.resolve()),
+            )
             try:
                 while not runtime.wait_for_stop(_LOOK_SECONDS):
+                    parts.forget()
                     if saved and checkpoints.due:
                         with turn(runtime) as ours:
                             if ours:
@@ -66,6 +75,7 @@ class ReplayServerNode(lp.ReverbNode):
                 if saved:
                     checkpoints.save(write)
             finally:
+                parts.close()
                 server.stop()
 
     def _serve(self, checkpoints: Checkpoints, scratch: str) -> Any:

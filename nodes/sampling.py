@@ -12,7 +12,9 @@ from agents.agent import Sample, TableSpec
 from nodes import shares
 from nodes.origins import ORIGIN, Origins
 from nodes.replay_info import ReplayInfo
-from nodes.shard_sampling import DEFAULT_PREFETCH, Prefetch, Samples, ShardSampler
+from nodes.sample_feeds import Feed, ShardAddress
+from nodes.samples import DEFAULT_PREFETCH, Prefetch, Samples
+from nodes.shard_sampling import ShardSampler
 from nodes.version import empty_block
 
 _WAIT_SECONDS = 0.2
@@ -87,7 +89,7 @@ class Sampler:
 
     def __init__(
         self,
-        addresses: Sequence[str],
+        addresses: Sequence[ShardAddress],
         spec: TableSpec,
         batch_size: int,
         prefetch: Prefetch = DEFAULT_PREFETCH,
@@ -96,7 +98,7 @@ class Sampler:
         """Initializes the sampler.
 
         Args:
-            addresses: `host:port` of each shard.
+            addresses: Where each shard is.
             spec: The table of each shard.
             batch_size: B.
             prefetch: How far it goes ahead.
@@ -107,6 +109,7 @@ class Sampler:
         self._prefetch = prefetch
         self._part_size = -(-batch_size // len(addresses))
         self._arrived = threading.Condition()
+        self._addresses = addresses
         self._shards = [self._sample(address) for address in addresses]
         self._absent: set[int] = set()
         self._late: set[int] = set()
@@ -137,18 +140,20 @@ class Sampler:
         for number, shard in enumerate(info.shards):
             if shard is None or self._shards[number].is_served(shard):
                 continue
-            address = self._shards[number].address
-            print(f"Sampling from {address} begins anew.")
+            print(f"Sampling from {self._shards[number].name} begins anew.")
             self._shards[number].close()
-            self._shards[number] = self._sample(address)
+            self._shards[number] = self._sample(self._addresses[number])
 
     def close(self) -> None:
         """Asks for no more samples; what waits for one ends by itself, within seconds."""
         for shard in self._shards:
             shard.close()
 
-    def _sample(self, address: str) -> ShardSampler:
-        return ShardSampler(address, self._spec, self._part_size, self._prefetch, self._arrived)
+    def _sample(self, address: ShardAddress) -> ShardSampler:
+        size = self._part_size
+        feed = Feed(address, self._spec, size, self._prefetch)
+        wanted = self._prefetch.ready * size
+        return ShardSampler(address.replay, feed, self._spec, wanted, self._arrived)
 
     def _make_plan(self, deadline: float) -> Optional[_Plan]:
         """Draws how many samples each shard gives, once all that answer have given some."""

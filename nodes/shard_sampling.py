@@ -1,72 +1,18 @@
 """Takes samples from one shard of a replay, ahead of their use."""
 
 import collections
-import dataclasses
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Optional
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Optional
 
 from agents.agent import TableSpec
 from nodes import shares
 from nodes.replay_info import ShardInfo
+from nodes.sample_feeds import Feed, ShardAway
+from nodes.samples import Samples
 
-_LONG_WAIT_MILLISECONDS = 5000
 _AWAY_SECONDS = 0.2
 _STUCK_SECONDS = 10.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Prefetch:
-    """How far samples are fetched ahead; measured by `benchmarks/replay_tuning.py`.
-
-    A part is a batch's size divided by the number of shards.
-
-    Attributes:
-        workers: Streams of samples to each server.
-        in_flight: Parts that are on their way to each worker.
-        prefetched: Parts that have been put together and wait.
-        ready: Parts that were handed over and wait for their use.
-    """
-
-    workers: int = 2
-    in_flight: int = 2
-    prefetched: int = 2
-    ready: int = 1
-
-
-DEFAULT_PREFETCH = Prefetch()
-
-
-class Samples(NamedTuple):
-    """Samples of n items of one shard.
-
-    Attributes:
-        key: uint64 [n].
-        probability: float64 [n], with which the shard drew each.
-        priority: float64 [n], before the exponent.
-        table_size: int64 [n], the shard's items when each was drawn.
-        data: The item's columns, [n, ...].
-    """
-
-    key: NDArray[np.uint64]
-    probability: NDArray[np.float64]
-    priority: NDArray[np.float64]
-    table_size: NDArray[np.int64]
-    data: Mapping[str, NDArray[Any]]
-
-    def part(self, begin: int, end: int) -> "Samples":
-        """Returns some of the samples, without copying them."""
-        return Samples(
-            self.key[begin:end],
-            self.probability[begin:end],
-            self.priority[begin:end],
-            self.table_size[begin:end],
-            {name: column[begin:end] for name, column in self.data.items()},
-        )
 
 
 class ShardSampler:
@@ -79,40 +25,25 @@ class ShardSampler:
 
     def __init__(
         self,
-        address: str,
+        name: str,
+        feed: Feed,
         spec: TableSpec,
-        size: int,
-        prefetch: Prefetch,
+        wanted: int,
         arrived: threading.Condition,
     ) -> None:
         """Begins to take samples.
 
         Args:
-            address: `host:port` of the server.
-            spec: Its table.
-            size: Items of a part.
-            prefetch: How far to go ahead.
-            arrived: Held while samples are put down or taken, and notified of new ones.
+            name: What the shard is called in messages.
+            feed: Where they come from.
+            spec: The shard's table.
+            wanted: Samples that are kept at least, where there are some.
+            arrived: Held while samples are put down or taken, and notified of both.
         """
-        import reverb
-        import tensorflow as tf
-
-        self.address = address
-        self._dataset = (
-            reverb.TrajectoryDataset(
-                server_address=address,
-                table=spec.name,
-                dtypes={name: tf.as_dtype(array.dtype) for name, array in spec.item.items()},
-                shapes={name: tf.TensorShape(array.shape) for name, array in spec.item.items()},
-                max_in_flight_samples_per_worker=max(1, prefetch.in_flight * size),
-                num_workers_per_iterator=prefetch.workers,
-                rate_limiter_timeout_ms=_LONG_WAIT_MILLISECONDS,
-            )
-            .batch(size)
-            .prefetch(prefetch.prefetched)
-        )
+        self.name = name
+        self._feed = feed
         self._exponent = spec.priority_exponent
-        self._wanted = prefetch.ready * size
+        self._wanted = wanted
         self._arrived = arrived
         self._kept: collections.deque[Samples] = collections.deque()
         self._closed = threading.Event()
@@ -149,6 +80,19 @@ class ShardSampler:
             self._arrived.notify_all()
         return taken
 
+    def wait_for_part(self, seconds: float) -> Optional[Samples]:
+        """Returns the samples that came first, as they came, or None if there were none in time.
+
+        Raises:
+            Exception: The shard failed to give samples.
+        """
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: self.available, seconds):
+                return None
+            part = self._kept.popleft()
+            self._arrived.notify_all()
+        return part
+
     def is_served(self, info: ShardInfo) -> bool:
         """Returns False if for long the shard could have given samples and gave nobody any."""
         now = time.monotonic()
@@ -166,32 +110,22 @@ class ShardSampler:
         return sum(len(samples.key) for samples in self._kept) >= self._wanted
 
     def _run(self) -> None:
-        import tensorflow as tf
-
         try:
             while not self._closed.is_set():
                 try:
-                    for sample in self._dataset:
-                        if not self._keep(sample):
+                    for samples in self._feed.samples(self._closed):
+                        if not self._keep(samples):
                             return
-                except (tf.errors.UnavailableError, tf.errors.CancelledError) as error:
-                    print(f"Sampling from {self.address} begins anew: {error}")
+                except ShardAway as error:
+                    print(f"Sampling from {self.name} begins anew: {error}")
                 self._closed.wait(_AWAY_SECONDS)  # Where it fails at once, it would at once again.
         except Exception as error:
             with self._arrived:
                 self._failure = error
                 self._arrived.notify_all()
 
-    def _keep(self, sample: Any) -> bool:
+    def _keep(self, samples: Samples) -> bool:
         """Waits until there is room for samples and keeps them; returns False once closed."""
-        info = sample.info
-        samples = Samples(
-            np.asarray(info.key),
-            np.asarray(info.probability),
-            np.asarray(info.priority),
-            np.asarray(info.table_size),
-            {name: np.asarray(column) for name, column in sample.data.items()},
-        )
         with self._arrived:
             self._arrived.wait_for(lambda: self._closed.is_set() or not self._is_full())
             self._kept.append(samples)

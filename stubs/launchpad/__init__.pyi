@@ -43,6 +43,7 @@ class MultiThreadingColocation(PyNode):
 
 class ReverbNode(PyNode):
     _address: Address
+    def allocate_address(self, address: Address) -> None: ...
     _priority_tables_fn: Callable[[], Any]
     _checkpoint_ctor: Optional[Callable[[], Any]]
     def __init__(
