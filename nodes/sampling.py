@@ -1,9 +1,11 @@
 """Makes batches out of the samples of all shards of a replay."""
 
+import contextlib
+import queue
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,9 +117,44 @@ class Sampler:
         self._late: set[int] = set()
         self._plan: Optional[_Plan] = None
         self._rng = np.random.default_rng(seed)
+        self._closed = threading.Event()
+        self._ahead: Optional[queue.Queue[Union[Batch, Exception]]] = None
+        if len(addresses) > 1:  # The samples of one shard need no joining.
+            self._ahead = queue.Queue(maxsize=1)
+            threading.Thread(
+                target=self._make_ahead, args=(self._ahead,), name="batches", daemon=True
+            ).start()
 
     def next(self) -> Optional[Batch]:
-        """Returns the next batch, or None if there were not enough samples in a short time."""
+        """Returns the next batch, or None if there were not enough samples in a short time.
+
+        Raises:
+            Exception: A shard failed to give samples.
+        """
+        if self._ahead is None:
+            return self._make()
+        try:
+            batch = self._ahead.get(timeout=_WAIT_SECONDS)
+        except queue.Empty:
+            return None
+        if isinstance(batch, Exception):
+            raise batch
+        return batch
+
+    def _make_ahead(self, batches: "queue.Queue[Union[Batch, Exception]]") -> None:
+        """Joins one batch ahead of its use, in a thread of its own."""
+        while not self._closed.is_set():
+            made: Union[Batch, Exception, None]
+            try:
+                made = self._make()
+            except Exception as error:
+                made = error
+            while made is not None and not self._closed.is_set():
+                with contextlib.suppress(queue.Full):
+                    batches.put(made, timeout=_WAIT_SECONDS)
+                    break
+
+    def _make(self) -> Optional[Batch]:
         deadline = time.monotonic() + _WAIT_SECONDS
         if self._plan is None:
             self._plan = self._make_plan(deadline)
@@ -146,6 +183,7 @@ class Sampler:
 
     def close(self) -> None:
         """Asks for no more samples; what waits for one ends by itself, within seconds."""
+        self._closed.set()
         for shard in self._shards:
             shard.close()
 
