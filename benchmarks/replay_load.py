@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional
 
@@ -17,6 +17,7 @@ from launchers.run import Run, launch
 from nodes import contract
 from nodes.priorities import Counts
 from nodes.replay import ReplayClient, replay_shards
+from nodes.samples import DEFAULT_PREFETCH, Prefetch
 from nodes.service import Handle, deref, node
 from nodes.writing import ReplayWriter
 from programs.program import Program
@@ -115,9 +116,13 @@ class Learner:
         self._replay = replay
         self._runtime = contract.runtime()
 
-    def measure(self, seconds: float, rate: Optional[float]) -> Taken:
+    def measure(
+        self, seconds: float, rate: Optional[float], prefetch: Optional[Sequence[int]] = None
+    ) -> Taken:
         """Takes `rate` batches a second, or as many as it gets."""
-        sampler, updater = self._replay.sampler(BATCH_SIZE), self._replay.priority_updater()
+        ahead = DEFAULT_PREFETCH if prefetch is None else Prefetch(*prefetch)
+        sampler = self._replay.sampler(BATCH_SIZE, ahead)
+        updater = self._replay.priority_updater()
         renewer = _Periodic(0.5, lambda: _note(self._replay, sampler, updater))
         rng = np.random.default_rng(0)
         while sampler.next() is None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from launchers import directory
-from monitoring import snapshot
+from monitoring import replay, snapshot
 
 
 def show(console: Console, path: str) -> None:
@@ -31,6 +31,8 @@ def show(console: Console, path: str) -> None:
             f"{counts.get('learner_steps', 0):,} learner steps on "
             f"{counts.get('trained_samples', 0):,} samples"
         )
+    for line in replay.lines(now["gauges"].get("learner/0", {})):
+        console.print(line, highlight=False)
     mean = now["evaluator_return_mean"]
     if mean is not None:
         console.print(

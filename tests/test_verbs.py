@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,10 +64,22 @@ def test_a_run_that_only_begins_can_be_stopped(tmp_path: pathlib.Path) -> None:
 def test_a_run_is_shown_and_ended_from_another_terminal(
     launcher: psutil.Popen, tmp_path: pathlib.Path
 ) -> None:
+    counts = tmp_path / "r/counts.json"
+    wait_for(lambda: "weight_age_versions_p50" in counts.read_text(), 60)
     shown = verb(tmp_path, "status", "r")
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("r: apex-catch, running\n")
     assert "learner/0" in shown.stdout and "environment steps" in shown.stdout
+    lines = " ".join(shown.stdout.split())
+    for pattern in (
+        r"replay: [\d,]+ of 100,000 items \(\d+%\), about [\d,]+ MiB; [\d,]+ inserts/s, "
+        r"[\d,]+ samples/s, \d\.\d\d samples/insert",
+        r"priorities: [\d.]+ at most; \d+% from [\d.]+",
+        r"new priorities: [\d,]+ applied, [\d,]+ late \(the item was gone\), [\d,]+ dropped",
+        r"weights behind what is learned from: [\d.]+, [\d.]+, [\d.]+ s old, "
+        r"\d+, \d+, \d+ versions",
+    ):
+        assert re.search(pattern, lines), lines
     stopped = verb(tmp_path, "stop", "r")
     assert stopped.returncode == 0
     assert stopped.stdout == "r: stopped: launch.py stop asked for it\n"
