@@ -55,11 +55,10 @@ class Learner:
         return [[weight.numpy() if self.as_tensors else weight for weight in self.weights]]
 
 
-def touch(arrays: Sequence[Any]) -> int:
-    """Reads a value of each page; returns the step that all values are, or raises."""
+def touch(arrays: Sequence[Any]) -> tuple[int, bool]:
+    """Reads a value of each page; returns the oldest step and whether there are others."""
     values = {float(value) for array in arrays for value in np.unique(np.asarray(array)[::1024])}
-    (step,) = values
-    return int(step)
+    return int(min(values)), len(values) > 1
 
 
 class Target:
@@ -69,8 +68,8 @@ class Target:
         learner = Learner(megabytes, as_tensors)
         self.variables = learner.weights if as_tensors else None
 
-    def put(self, arrays: Sequence[Any]) -> int:
-        """Takes the arrays, and returns their step."""
+    def put(self, arrays: Sequence[Any]) -> tuple[int, bool]:
+        """Takes the arrays, and returns their oldest step and whether there are others."""
         if self.variables is None:
             return touch(arrays)
         for variable, array in zip(self.variables, arrays, strict=True):
@@ -94,28 +93,44 @@ class Job(NamedTuple):
     as_tensors: bool
 
 
+class Taken(NamedTuple):
+    """A version that a client took.
+
+    Attributes:
+        step: The oldest step in it.
+        mixed: Whether there were others in it.
+        when: When it was there, on the monotonic clock.
+        seconds: How long its fetch took, where it was fetched.
+    """
+
+    step: int
+    mixed: bool
+    when: float
+    seconds: float
+
+
 def fetch_for_ever(job: Job, taken: Any, gate: Any) -> None:
-    """Takes every version, and tells (step, when it was there, how long its fetch took)."""
+    """Takes every version, and tells what it took."""
     target = Target(job.megabytes, job.as_tensors)
     if job.way == OURS:
         ours = VariableClient(job.address)
         ours.wait_for_first(_Forever())
-        taken.put((0, time.monotonic(), 0.0))
+        taken.put(Taken(0, False, time.monotonic(), 0.0))
         while True:
             ours.request()
             version = ours.poll()
             if version is None:
                 time.sleep(POLL_SECONDS)
             else:
-                taken.put((target.put(version.values), time.monotonic(), 0.0))
+                taken.put(Taken(*target.put(version.values), time.monotonic(), 0.0))
     client = courier.Client(job.address)
-    taken.put((0, time.monotonic(), 0.0))
+    taken.put(Taken(0, False, time.monotonic(), 0.0))
     for _ in iter(lambda: gate.acquire(timeout=60), False):
         began = time.monotonic()
         (arrays,) = client.get_variables(["policy"])
-        step = target.put(arrays)
+        step, mixed = target.put(arrays)
         now = time.monotonic()
-        taken.put((step, now, now - began))
+        taken.put(Taken(step, mixed, now, now - began))
 
 
 class _Forever:
@@ -134,11 +149,11 @@ class Clients:
 
     def __init__(self, job: Job, number: int) -> None:
         self._queues = [CONTEXT.SimpleQueue() for _ in range(number)]
-        self._gate = CONTEXT.Semaphore(0)
-        self.taken: list[list[tuple[int, float, float]]] = [[] for _ in range(number)]
+        self._gates = [CONTEXT.Semaphore(0) for _ in range(number)]
+        self.taken: list[list[Taken]] = [[] for _ in range(number)]
         self._processes = [
-            CONTEXT.Process(target=fetch_for_ever, args=(job, queue, self._gate), daemon=True)
-            for queue in self._queues
+            CONTEXT.Process(target=fetch_for_ever, args=(job, queue, gate), daemon=True)
+            for queue, gate in zip(self._queues, self._gates, strict=True)
         ]
         for process in self._processes:
             process.start()
@@ -156,8 +171,8 @@ class Clients:
 
     def fetch(self) -> None:
         """Lets each client of Courier's way fetch once."""
-        for _ in self._processes:
-            self._gate.release()
+        for gate in self._gates:
+            gate.release()
 
     def close(self) -> None:
         """Ends the processes."""

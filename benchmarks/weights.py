@@ -64,15 +64,16 @@ def one_client(as_tensors: bool) -> tuple[NDArray[Any], NDArray[Any]]:
             publisher.offer(step, learner.views)
         else:
             source_client.publish(Version(1, step, step, time.time(), learner.weights))
-        ours.wait_until(lambda clients, step=step: clients.taken[0][-1][0] == step, 60)
-        seconds[0].append(ours.taken[0][-1][1] - began)
+        ours.wait_until(lambda clients, step=step: clients.taken[0][-1].step == step, 60)
+        seconds[0].append(ours.taken[0][-1].when - began)
         time.sleep(0.5)
         theirs.fetch()
-        theirs.wait_until(lambda clients, step=step: clients.taken[0][-1][0] == step, 60)
-        seconds[1].append(theirs.taken[0][-1][2])
+        theirs.wait_until(lambda clients, step=step: clients.taken[0][-1].step == step, 60)
+        seconds[1].append(theirs.taken[0][-1].seconds)
         time.sleep(0.5)
     ours.close()
     theirs.close()
+    publisher.close()
     source.kill()
     server.Stop()
     return np.array(seconds[0]), np.array(seconds[1])
@@ -86,12 +87,14 @@ class Crowd(NamedTuple):
         publish: Median seconds that the learner spent for a version.
         late: The most versions that a client was behind when one more was made.
         age: Median seconds from the begin of a version to its being there.
+        mixed: Fetches that brought weights of several versions.
     """
 
     copy: float
     publish: float
     late: int
     age: float
+    mixed: int
 
 
 def many_clients(way: str) -> Crowd:
@@ -118,18 +121,19 @@ def many_clients(way: str) -> Crowd:
             publishes.append(0.0)
             clients.fetch()
         clients.wait_until(lambda _, next_at=next_at: time.monotonic() > next_at, 10)
-        late = max(late, step - min(taken[-1][0] for taken in clients.taken))
+        late = max(late, step - min(taken[-1].step for taken in clients.taken))
     clients.wait_until(
-        lambda clients: all(taken[-1][0] == VERSIONS.value for taken in clients.taken), 300
+        lambda clients: all(taken[-1].step == VERSIONS.value for taken in clients.taken), 300
     )
     clients.close()
     if way == OURS:
+        publisher.close()
         source.kill()
     server.Stop()
-    ages = [when - begins[step] for taken in clients.taken for step, when, _ in taken if step]
-    return Crowd(
-        float(np.median(copies)), float(np.median(publishes)), late, float(np.median(ages))
-    )
+    all_taken = [one for taken in clients.taken for one in taken if one.step]
+    ages = [one.when - begins[one.step] for one in all_taken]
+    copy, publish, age = (float(np.median(seconds)) for seconds in (copies, publishes, ages))
+    return Crowd(copy, publish, late, age, sum(one.mixed for one in all_taken))
 
 
 def _copy(target: Sequence[NDArray[Any]], arrays: Sequence[Any]) -> None:
@@ -198,6 +202,8 @@ def main(_: Sequence[str]) -> None:
             "publish_in_copies": round(crowd.publish / crowd.copy, 2),
             "versions_late": crowd.late,
             "versions_late_courier": crowds[COURIERS].late,
+            "mixed_versions": crowd.mixed,
+            "mixed_versions_courier": crowds[COURIERS].mixed,
             "gigabytes": GIGABYTES.value,
             "gigabytes_seconds": [round(seconds, 1) for seconds in sizes.values()],
         },
@@ -209,6 +215,7 @@ _CROWD_ROWS: dict[str, Callable[[Crowd], float]] = {
     "time of one copy, ms": lambda crowd: 1e3 * crowd.copy,
     "versions that a client is late at most": lambda crowd: crowd.late,
     "median age on arrival, ms": lambda crowd: 1e3 * crowd.age,
+    "fetches of mixed versions": lambda crowd: crowd.mixed,
 }
 
 if __name__ == "__main__":

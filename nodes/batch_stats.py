@@ -3,6 +3,7 @@
 import collections
 import threading
 import time
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +15,43 @@ _MAX_BATCHES = 16
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
+class _Facts(NamedTuple):
+    """What is looked at of a batch of B items; its data are let go of.
+
+    Attributes:
+        age: float64 [B], seconds since the versions were made that the items were made with.
+        incarnation: int64 [B], the lives of the learner that made them.
+        number: int64 [B], how many versions they had made by then.
+        priority: float64 [B], the items' priorities when they were drawn.
+        probability: float64 [B], with which they were.
+    """
+
+    age: NDArray[np.float64]
+    incarnation: NDArray[np.int64]
+    number: NDArray[np.int64]
+    priority: NDArray[np.float64]
+    probability: NDArray[np.float64]
+
+
 class BatchStats:
     """Looks at the newest batches when it is asked; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._batches: collections.deque[tuple[float, Batch]] = collections.deque(
-            maxlen=_MAX_BATCHES
-        )
+        self._batches: collections.deque[_Facts] = collections.deque(maxlen=_MAX_BATCHES)
 
     def add(self, batch: Batch) -> None:
         """Takes in a batch that is learned from now."""
+        origins = batch.origins
+        facts = _Facts(
+            time.time() - origins.published_ns / 1e9,
+            origins.incarnation,
+            origins.number,
+            batch.priorities,
+            np.asarray(batch.sample.probability),
+        )
         with self._lock:
-            self._batches.append((time.time(), batch))
+            self._batches.append(facts)
 
     def gauges(self, publisher: Publisher) -> dict[str, float]:
         """Returns figures of the batches since the last call, by name; none if there was none.
@@ -44,17 +69,15 @@ class BatchStats:
             self._batches.clear()
         if not batches:
             return {}
-        seconds = np.concatenate([now - batch.origins.published_ns / 1e9 for now, batch in batches])
-        incarnation = np.concatenate([batch.origins.incarnation for _, batch in batches])
-        number = np.concatenate([batch.origins.number for _, batch in batches])
+        age, incarnation, number, priority, probability = map(
+            np.concatenate, zip(*batches, strict=True)
+        )
         ours = incarnation == publisher.incarnation
-        priorities = np.concatenate([batch.priorities for _, batch in batches])
-        probability = np.concatenate([np.asarray(batch.sample.probability) for _, batch in batches])
         return {
-            **_spread("weight_age_seconds", seconds[incarnation != 0]),
+            **_spread("weight_age_seconds", age[incarnation != 0]),
             **_spread("weight_age_versions", publisher.number - number[ours]),
-            **_quantiles("priority", priorities, 1 / probability),
-            **_histogram(priorities, 1 / probability),
+            **_quantiles("priority", priority, 1 / probability),
+            **_histogram(priority, 1 / probability),
         }
 
 

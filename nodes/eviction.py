@@ -6,7 +6,6 @@ last `max_size` inserts began it can be known that it is gone.
 """
 
 import collections
-import time
 from typing import Any
 
 import numpy as np
@@ -14,25 +13,33 @@ from numpy.typing import NDArray
 
 from nodes.replay_info import ShardInfo
 
-_PERIOD_NS = 200_000_000
-
 
 class Eviction:
-    """Knows, to within the time between two notes, before when a shard's items are gone."""
+    """Knows, to within the time between two notes, before when a shard's items are gone.
+
+    The clocks of who makes items and of who asks must agree.
+    """
 
     def __init__(self) -> None:
         self._gone_before_ns = 0
         self._inserted: collections.deque[tuple[int, int]] = collections.deque()
+        self._size = 0
 
-    def note(self, info: ShardInfo) -> None:
-        """Takes in what the shard says of itself now."""
-        now = time.time_ns()
+    def note(self, asked_ns: int, info: ShardInfo) -> None:
+        """Takes in what the shard says of itself.
+
+        Args:
+            asked_ns: When it was asked, in nanoseconds since the epoch.
+            info: What it says.
+        """
         if self._inserted and info.inserted < self._inserted[-1][1]:  # It was started again.
             self._inserted.clear()
-            if not info.size:
-                self._gone_before_ns = now
-        if not self._inserted or now - self._inserted[-1][0] > _PERIOD_NS:
-            self._inserted.append((now, info.inserted))
+            if info.size < self._size:
+                self._gone_before_ns = asked_ns
+        self._size = info.size
+        if self._inserted and self._inserted[-1][1] == info.inserted:
+            self._inserted.pop()
+        self._inserted.append((asked_ns, info.inserted))
         while self._inserted and self._inserted[0][1] <= info.inserted - info.max_size:
             self._gone_before_ns = self._inserted.popleft()[0]
 

@@ -46,7 +46,7 @@ class LearnerService:
             replay: Where samples come from and priorities go.
             variables: Where the variables go.
             counter: Counts the learner steps.
-            seed: Seeds the variables.
+            seed: Seeds the variables and the choice of shards.
             schedule: When checkpoints are saved.
         """
         self._runtime = contract.runtime()
@@ -54,6 +54,7 @@ class LearnerService:
         self._replay = replay
         self._variables = variables
         self._counter = counter
+        self._seed = seed
         self._learner = agent.make_learner(seed)
         self._checkpoints = LearnerCheckpoints(self._learner, self._runtime, schedule)
         self._progress = _Progress()
@@ -64,11 +65,11 @@ class LearnerService:
     def run(self) -> None:
         """Learns until the program stops, from the newest checkpoint on if there is one."""
         step = self._checkpoints.restore()
-        publisher = Publisher(self._variables)
-        publisher.offer(step, self._learner.variables)
         stats = BatchStats()
         updater = self._replay.priority_updater()
-        sampler = self._replay.sampler(self._agent.batch_size)
+        sampler = self._replay.sampler(self._agent.batch_size, seed=self._seed)
+        publisher = Publisher(self._variables)
+        publisher.offer(step, self._learner.variables)
         reporter = threading.Thread(
             target=self._report,
             args=(updater, sampler, stats, publisher),

@@ -55,7 +55,7 @@ class Peer:
             StatusNotOk: The peer's method raised an exception.
         """
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_is_away),
+            retry=tenacity.retry_if_exception(is_away),
             stop=self._gives_up,
             wait=tenacity.wait_fixed(_PAUSE_SECONDS),
             before_sleep=self._tell,
@@ -89,6 +89,7 @@ class Peer:
             self._runtime.report_waiting(f"{self._name}, which does not answer")
 
 
-def _is_away(error: BaseException) -> bool:
+def is_away(error: BaseException) -> bool:
+    """Returns whether an error of a call says that there was no answer."""
     code = getattr(error, "code", None)
     return isinstance(error, StatusNotOk) and getattr(code, "name", None) in _AWAY

@@ -61,13 +61,15 @@ class PriorityUpdater:
                 here = batch.shards == number
                 if not here.any():
                     continue
-            shard.update(_Update(batch.keys, priorities, batch.origins.written_ns, here))
+            shard.update(
+                _Update(batch.keys[here], priorities, batch.origins.written_ns[here], here)
+            )
 
     def note(self, info: ReplayInfo) -> None:
         """Takes in what the shards say of themselves, to tell which items they have no more."""
         for shard, facts in zip(self._shards, info.shards, strict=True):
             if facts is not None:
-                shard.eviction.note(facts)
+                shard.eviction.note(info.asked_ns, facts)
 
     def close(self) -> None:
         """Sends what waits and ends the threads; a shard that is away is not waited for long."""
@@ -78,7 +80,14 @@ class PriorityUpdater:
 
 
 class _Update(NamedTuple):
-    """New priorities of one batch, some of which are one shard's."""
+    """New priorities of the n items of a batch that are one shard's.
+
+    Attributes:
+        keys: uint64 [n].
+        priorities: float32 [B], of the whole batch; a tensor may not be known yet.
+        written_ns: int64 [n], when the items were made.
+        here: Which of the batch's items they are.
+    """
 
     keys: NDArray[np.uint64]
     priorities: Any
@@ -86,8 +95,8 @@ class _Update(NamedTuple):
     here: Any
 
     def columns(self) -> tuple[NDArray[Any], ...]:
-        """Returns keys, priorities and times of the one shard's items."""
-        return tuple(np.asarray(column)[self.here] for column in self[:3])
+        """Returns keys, priorities and times of the items."""
+        return self.keys, np.asarray(self.priorities)[self.here], self.written_ns
 
 
 class _ShardUpdater:
@@ -111,7 +120,7 @@ class _ShardUpdater:
             raise self._failure
         with self._wake:
             if len(self._waiting) == _MAX_WAITING_UPDATES:
-                oldest = len(self._waiting.pop(0).columns()[0])
+                oldest = len(self._waiting.pop(0).keys)
                 self.counts = self.counts._replace(dropped=self.counts.dropped + oldest)
             self._waiting.append(update)
             self._wake.notify()

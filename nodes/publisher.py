@@ -67,6 +67,8 @@ class Publisher:
             self._closed = True
             self._wake.notify()
         self._thread.join(_CLOSE_SECONDS)
+        with self._wake:
+            self._waiting = None  # If the source is away, it must not come after another's.
 
     def _run(self) -> None:
         while True:
@@ -76,7 +78,7 @@ class Publisher:
             try:
                 if version is not None:
                     self._client.publish(version)
-                elif self._published is not None and not self._client.has(self._published):
+                elif not closed and self._published and not self._client.has(self._published):
                     self._client.publish(self._published)
             except Exception as error:  # The next one may succeed.
                 lost = version or self._published

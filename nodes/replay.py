@@ -1,6 +1,7 @@
 """Prioritized replay: one or more servers behind one handle, and its client."""
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import Optional, Union
 
@@ -43,6 +44,7 @@ class ReplayClient:
         self._addresses = list(addresses)
         self._parts: list[Optional[str]] = list(parts) or [None] * len(self._addresses)
         self._clients = [reverb.Client(address) for address in addresses]
+        self._away_until = [0.0] * len(self._clients)
 
     def writer(self, first_shard: int, max_steps: int) -> ReplayWriter:
         """Returns a writer for one stream of trajectories, each of which goes to the next shard.
@@ -51,12 +53,14 @@ class ReplayClient:
             first_shard: The shard that gets the first, counted round and round.
             max_steps: Newest steps that the writer's history keeps.
         """
-        return ReplayWriter(self._clients, self.spec, first_shard, max_steps)
+        return ReplayWriter(self._clients, self._away_until, self.spec, first_shard, max_steps)
 
-    def sampler(self, batch_size: int, prefetch: Prefetch = DEFAULT_PREFETCH) -> Sampler:
-        """Returns an endless source of batches of B items."""
+    def sampler(
+        self, batch_size: int, prefetch: Prefetch = DEFAULT_PREFETCH, seed: Optional[int] = None
+    ) -> Sampler:
+        """Returns an endless source of batches of B items; `seed` is of the choice of shards."""
         addresses = list(map(ShardAddress, self._addresses, self._parts))
-        return Sampler(addresses, self.spec, batch_size, prefetch)
+        return Sampler(addresses, self.spec, batch_size, prefetch, seed)
 
     def priority_updater(self) -> priorities.PriorityUpdater:
         """Returns what takes new priorities back, in the background, if sampling depends on any."""
@@ -66,8 +70,9 @@ class ReplayClient:
 
     def info(self) -> ReplayInfo:
         """Asks every shard what it holds, and waits a second for each that does not answer."""
+        asked_ns = time.time_ns()
         shards = [ask(client, self.spec.name) for client in self._clients]
-        return ReplayInfo(shards, self._addresses, self.spec.bytes_per_item)
+        return ReplayInfo(shards, self._addresses, self.spec.bytes_per_item, asked_ns)
 
 
 class _Nowhere:

@@ -99,6 +99,7 @@ class ReplayInfo:
 
     Attributes:
         shards: Each shard's, or None for one that did not answer.
+        asked_ns: When the first was asked, in nanoseconds since the epoch.
     """
 
     def __init__(
@@ -106,8 +107,10 @@ class ReplayInfo:
         shards: Sequence[Optional[ShardInfo]],
         addresses: Sequence[str],
         bytes_per_item: int,
+        asked_ns: int,
     ) -> None:
         self.shards = shards
+        self.asked_ns = asked_ns
         self._bytes_per_item = bytes_per_item
         self._addresses = addresses
         self._known = [shard for shard in shards if shard is not None]
@@ -131,6 +134,22 @@ class ReplayInfo:
     def sampled(self) -> int:
         """Samples given out by them."""
         return sum(shard.sampled for shard in self._known)
+
+    def absent(self) -> set[int]:
+        """Returns the numbers of the shards that are not waited for, as the others are enough.
+
+        These are those that do not answer, and those that have few items still while all together
+        have as many as must be there.
+        """
+        absent = {number for number, shard in enumerate(self.shards) if shard is None}
+        wanted = sum(shard.min_size for shard in self._known)
+        if self.size >= wanted:
+            absent |= {
+                number
+                for number, shard in enumerate(self.shards)
+                if shard is not None and shard.size < shard.min_size
+            }
+        return absent
 
     def gauges(self) -> dict[str, float]:
         """Returns figures by name, of the shards that answered, if any did."""

@@ -10,7 +10,8 @@ from courier.python.client import StatusNotOk
 
 from agents.agent import TableSpec
 from nodes import shared_versions
-from nodes.peer import Peer
+from nodes.origins import ORIGIN
+from nodes.peer import Peer, is_away
 from nodes.samples import Prefetch, Samples
 from nodes.shared_versions import Board, NotHere, Place, Record
 from nodes.version import Version, unpack
@@ -69,7 +70,7 @@ class Feed:
             place = Place(*self._parts.once("place"))
             Board(place)
         except StatusNotOk as error:
-            raise ShardAway(str(error)) from None
+            raise _as_it_is(error) from None
         except NotHere:
             return self.from_calls()
         if place.path.startswith(f"/proc/{os.getpid()}/"):  # Reverb's calls are near enough.
@@ -116,7 +117,12 @@ class Feed:
                         return
                     yield unpacked(part, self._spec)
         except StatusNotOk as error:
-            raise ShardAway(str(error)) from None
+            raise _as_it_is(error) from None
+
+
+def _as_it_is(error: StatusNotOk) -> Exception:
+    """Returns what an error of a call says: that the shard is away, or what went wrong in it."""
+    return ShardAway(str(error)) if is_away(error) else RuntimeError(str(error))
 
 
 def packed(samples: Samples, token: int, number: int) -> Version:
@@ -133,8 +139,10 @@ def packed(samples: Samples, token: int, number: int) -> Version:
 
 def unpacked(part: Version, spec: TableSpec) -> Samples:
     """Returns the samples that `packed` was given."""
-    key, probability, priority, table_size, *columns = part.values
-    data = dict(zip(sorted(spec.item), columns, strict=True))
+    # Copied, as these are kept longer than the memory that all are in should be.
+    key, probability, priority, table_size = map(np.array, part.values[:4])
+    data = dict(zip(sorted(spec.item), part.values[4:], strict=True))
+    data[ORIGIN] = np.array(data[ORIGIN])
     return Samples(key, probability, priority, table_size, data)
 
 

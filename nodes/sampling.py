@@ -20,6 +20,8 @@ from nodes.shard_sampling import ShardSampler
 from nodes.version import empty_block
 
 _WAIT_SECONDS = 0.2
+_UNEVEN_BATCHES = 100
+"""Batches, after a shard was late, whose shards count as they gave samples."""
 
 
 class Batch(NamedTuple):
@@ -68,18 +70,12 @@ class _Plan:
         if not self.missing[shard]:
             del self.missing[shard]
 
-    def shares(self, batch_size: int) -> dict[int, float]:
-        """Returns with which probability a draw took each shard.
-
-        What a late shard gave was all that it had, whatever items they were.
-        """
-        given = dict.fromkeys(self.late, 0)
+    def counts(self) -> dict[int, int]:
+        """Returns how many samples each shard has given."""
+        counts = dict.fromkeys(self.masses, 0)
         for shard, samples in self.taken:
-            if shard in self.late:
-                given[shard] += len(samples.key)
-        fixed = {shard: number / batch_size for shard, number in given.items()}
-        rest = {shard: mass for shard, mass in self.masses.items() if shard not in self.late}
-        return shares.shares(rest, fixed)
+            counts[shard] += len(samples.key)
+        return counts
 
 
 class Sampler:
@@ -116,6 +112,7 @@ class Sampler:
         self._absent: set[int] = set()
         self._late: set[int] = set()
         self._plan: Optional[_Plan] = None
+        self._uneven_batches = 0
         self._rng = np.random.default_rng(seed)
         self._closed = threading.Event()
         self._ahead: Optional[queue.Queue[Union[Batch, Exception]]] = None
@@ -162,10 +159,12 @@ class Sampler:
         if plan is None or not (self._take(plan, deadline) or self._replace(plan)):
             return None
         self._plan = None
+        for shard in self._shards:
+            shard.count_batch()
         return self._join(plan)
 
     def renew(self, info: ReplayInfo) -> None:
-        """Begins anew with shards that give nothing though they say that they could.
+        """Takes in which shards have samples to give, and begins anew with those that give none.
 
         So it is where a server in this process was started again: Reverb's sampler goes on with the
         tables of the one before.
@@ -173,13 +172,17 @@ class Sampler:
         Args:
             info: What the shards say.
         """
-        self._absent = {number for number, shard in enumerate(info.shards) if shard is None}
+        if self._closed.is_set():
+            return
+        self._absent = info.absent()
         for number, shard in enumerate(info.shards):
-            if shard is None or self._shards[number].is_served(shard):
+            before = self._shards[number]
+            if shard is None or before.is_served(shard):
                 continue
-            print(f"Sampling from {self._shards[number].name} begins anew.")
-            self._shards[number].close()
+            print(f"Sampling from {before.name} begins anew.")
+            before.close()
             self._shards[number] = self._sample(self._addresses[number])
+            self._shards[number].mass, self._shards[number].size = before.mass, before.size
 
     def close(self) -> None:
         """Asks for no more samples; what waits for one ends by itself, within seconds."""
@@ -233,13 +236,29 @@ class Sampler:
         Where all are late there is nothing to draw from, and the plan stays.
         """
         if not plan.on_time:
+            others = [s for number, s in enumerate(self._shards) if number not in plan.missing]
+            if any(shard.available for shard in others):  # They were late before.
+                self._late |= plan.missing.keys()
+                self._plan = None
             return False
         number = sum(plan.missing.values())
         plan.late |= plan.missing.keys()
         self._late |= plan.late
+        self._uneven_batches = _UNEVEN_BATCHES
         masses = {shard: plan.masses[shard] for shard in plan.masses if shard not in plan.late}
         plan.missing = shares.draw(self._rng, number, masses)
         return self._take(plan, 0.0)
+
+    def _shares(self, plan: _Plan) -> dict[int, float]:
+        """Returns with which probability a draw took each shard.
+
+        Whether a shard is late depends on how much it was asked for. So while some are, what they
+        gave counts instead: which items of a shard are drawn does not depend on how many are.
+        """
+        self._uneven_batches -= 1
+        if self._uneven_batches < 0:
+            return shares.shares(plan.masses)
+        return {shard: count / self._batch_size for shard, count in plan.counts().items()}
 
     def _join(self, plan: _Plan) -> Batch:
         """Returns one batch out of samples of several shards.
@@ -249,10 +268,12 @@ class Sampler:
         """
         import tensorflow as tf
 
-        share = plan.shares(self._batch_size)
-        size = sum(self._shards[number].size for number, one in share.items() if one > 0)
+        share = self._shares(plan)
+        members = plan.masses.keys() - {n for n in plan.late if not share[n]}
+        size = sum(self._shards[number].size for number in members)
         lengths = [len(samples.key) for _, samples in plan.taken]
         shards = np.repeat([number for number, _ in plan.taken], lengths)
+        share_of_each = np.repeat([share[number] for number, _ in plan.taken], lengths)
         parts = [samples for _, samples in plan.taken]
         probability = _concatenate([samples.probability for samples in parts])
         data = {
@@ -261,7 +282,7 @@ class Sampler:
         }
         origins = Origins.of(data.pop(ORIGIN))
         sample = Sample(
-            probability=tf.convert_to_tensor(probability * np.vectorize(share.get)(shards)),
+            probability=tf.convert_to_tensor(probability * share_of_each),
             table_size=tf.fill([self._batch_size], tf.constant(size, tf.int64)),
             data={name: tf.convert_to_tensor(column) for name, column in data.items()},
         )

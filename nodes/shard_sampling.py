@@ -13,6 +13,7 @@ from nodes.samples import Samples
 
 _AWAY_SECONDS = 0.2
 _STUCK_SECONDS = 10.0
+_STALE_BATCHES = 32
 
 
 class ShardSampler:
@@ -49,6 +50,7 @@ class ShardSampler:
         self._closed = threading.Event()
         self._failure: Optional[Exception] = None
         self._sampled = -1
+        self._batches = 0
         self._served_at = time.monotonic()
         self.mass: Optional[float] = None
         self.size = 0
@@ -93,10 +95,25 @@ class ShardSampler:
             self._arrived.notify_all()
         return part
 
+    def count_batch(self) -> None:
+        """Takes in that a batch was made, and lets go of samples that lie for very many.
+
+        From a shard with a small share samples are taken seldom, and only new ones tell that its
+        share has grown.
+        """
+        with self._arrived:
+            self._batches += 1
+            if self._kept and self._batches > _STALE_BATCHES:
+                self._kept.popleft()
+                self._batches = 0
+                self._arrived.notify_all()
+
     def is_served(self, info: ShardInfo) -> bool:
         """Returns False if for long the shard could have given samples and gave nobody any."""
         now = time.monotonic()
-        if info.sampled != self._sampled or info.blocks_samples or self._is_full():
+        with self._arrived:
+            is_full = self._is_full()
+        if info.sampled != self._sampled or info.blocks_samples or is_full:
             self._sampled, self._served_at = info.sampled, now
         return now - self._served_at < _STUCK_SECONDS
 
@@ -129,6 +146,7 @@ class ShardSampler:
         with self._arrived:
             self._arrived.wait_for(lambda: self._closed.is_set() or not self._is_full())
             self._kept.append(samples)
+            self._batches = 0
             self.mass = shares.mass(samples.priority[-1], samples.probability[-1], self._exponent)
             self.size = int(samples.table_size[-1])
             self._arrived.notify_all()

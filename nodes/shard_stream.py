@@ -116,6 +116,10 @@ class ShardStream:
             self.forget()
         return not self.is_ending
 
+    def leave(self) -> None:
+        """Breaks the trajectory off; it is ended when the shard has confirmed it."""
+        self.is_ending = True
+
     def forget(self) -> None:
         """Lets no later item refer to the steps so far."""
         for column in (*self.history.values(), self._origin):

@@ -36,6 +36,7 @@ _WANTED = _TOKEN_BYTES
 _RECORD = 64
 _CHECKSUM = 4
 _BOARD_SIZE = mmap.PAGESIZE
+_BUFFER_LINK = "/memfd:launchgraph-version"
 _SPARE_SECONDS = 60.0
 """A buffer that was not needed for so long gives its memory back."""
 
@@ -125,8 +126,7 @@ class Board:
         if self._memory[:_TOKEN_BYTES].hex() != place.token:
             raise NotHere("another file is in the board's place")
         self._path = place.path
-        self._raw = b""
-        self._record: Optional[Record] = None
+        self._seen: tuple[bytes, Optional[Record]] = b"", None
 
     @property
     def is_owned(self) -> bool:
@@ -146,10 +146,11 @@ class Board:
         """Returns what the board says, or said before if it is being written just now."""
         raw = self._memory[_RECORD : self._memory.find(b"\0", _RECORD + _CHECKSUM)]
         payload = raw[_CHECKSUM:]
-        if payload and raw != self._raw and _checksum(payload) == raw[:_CHECKSUM]:
-            self._raw = raw
-            self._record = Record(*json.loads(payload))
-        return self._record
+        seen, record = self._seen
+        if payload and raw != seen and _checksum(payload) == raw[:_CHECKSUM]:
+            record = Record(*json.loads(payload))
+            self._seen = raw, record  # At once: several threads may read.
+        return record
 
     def ask(self) -> None:
         """Says that a reader wants a newer version."""
@@ -167,6 +168,8 @@ def map_block(record: Record) -> Optional[mmap.mmap]:
     While it is mapped, nobody fills it anew. What is changed in it nobody else sees.
     """
     try:
+        if not os.readlink(record.buffer).startswith(_BUFFER_LINK):
+            return None
         with io.FileIO(record.buffer, "r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             size = os.fstat(file.fileno()).st_size

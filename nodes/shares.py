@@ -6,7 +6,6 @@ its shard with M_s / M, an item is drawn as it would be from the one table.
 """
 
 from collections.abc import Mapping
-from typing import Optional
 
 import numpy as np
 
@@ -16,24 +15,12 @@ def mass(priority: float, probability: float, exponent: float) -> float:
     return float(priority**exponent / probability) if probability > 0 else 0.0
 
 
-def shares(
-    masses: Mapping[int, float], fixed: Optional[Mapping[int, float]] = None
-) -> dict[int, float]:
-    """Returns the probability with which a draw takes each shard.
-
-    Args:
-        masses: The masses of the shards that are drawn from in proportion to their mass.
-        fixed: The shares of others.
-
-    Returns:
-        Shares that sum up to 1. Where no mass is known, all shards are alike.
-    """
-    fixed = fixed or {}
+def shares(masses: Mapping[int, float]) -> dict[int, float]:
+    """Returns the probability with which a draw takes each shard; where no mass is, all alike."""
     total = sum(masses.values())
-    rest = 1.0 - sum(fixed.values())
     if total <= 0:
-        return {**fixed, **dict.fromkeys(masses, rest / len(masses))}
-    return {**fixed, **{shard: rest * one / total for shard, one in masses.items()}}
+        return dict.fromkeys(masses, 1 / len(masses))
+    return {shard: mass / total for shard, mass in masses.items()}
 
 
 def draw(rng: np.random.Generator, number: int, masses: Mapping[int, float]) -> dict[int, int]:

@@ -22,8 +22,12 @@ PIECE_BYTES = 16 << 20
 """The most that one call carries; one of 2 GiB would end the server's process."""
 _CALL_SECONDS = 10.0
 _FIRST_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.005
 _LEND_SECONDS = 30.0
 """How long a version that is given out in pieces is kept after the last one was asked for."""
+_MAX_LENT = 3
+_LOOK_SECONDS = 0.25
+"""How long a relay may take to look at its source."""
 _STOP_SECONDS = 1.0
 
 
@@ -69,29 +73,30 @@ class VersionServer:
         newest = self._board.read()
         if newest is None or (known is not None and newest.key == tuple(known)):
             return None
-        with self._lock:
-            block = self._block(newest)
-        return None if block is None else Loan(newest.key, block.size, block[:PIECE_BYTES])
+        memory = shared_versions.map_block(newest)
+        if memory is None:
+            return None
+        block: NDArray[np.uint8] = np.frombuffer(memory, np.uint8)
+        if block.size > PIECE_BYTES:
+            self._keep(newest.key, block)
+        return Loan(newest.key, block.size, block[:PIECE_BYTES])
 
     def piece(self, key: Key, offset: int) -> Optional[NDArray[np.uint8]]:
         """Returns the piece of a version at `offset`, or None if it is no longer given out."""
         with self._lock:
-            _, block = self._lent.get((key[0], key[1]), (0.0, None))
-            if block is None:
-                return None
-            self._lent[key[0], key[1]] = time.monotonic(), block
+            _, block = self._lent.pop((key[0], key[1]), (0.0, None))
+        if block is None:
+            return None
+        self._keep((key[0], key[1]), block)
         return block[offset : offset + PIECE_BYTES]
 
-    def _block(self, newest: shared_versions.Record) -> Optional[NDArray[np.uint8]]:
-        """Maps the newest version, and lets go of those that nobody fetches any more."""
+    def _keep(self, key: Key, block: NDArray[np.uint8]) -> None:
+        """Keeps a version that is fetched in pieces, and of the others those used last."""
         now = time.monotonic()
-        self._lent = {k: lent for k, lent in self._lent.items() if now - lent[0] < _LEND_SECONDS}
-        if newest.key not in self._lent:
-            memory = shared_versions.map_block(newest)
-            if memory is None:
-                return None
-            self._lent[newest.key] = now, np.frombuffer(memory, np.uint8)
-        return self._lent[newest.key][1]
+        with self._lock:
+            self._lent[key] = now, block
+            kept = sorted(self._lent.items(), key=lambda item: item[1][0])[-_MAX_LENT:]
+            self._lent = {key: lent for key, lent in kept if now - lent[0] < _LEND_SECONDS}
 
 
 class _Arrival(NamedTuple):
@@ -206,11 +211,6 @@ class VariableClient:
         return version.is_of(self._peer.call("key"))
 
     @property
-    def waits(self) -> bool:
-        """Whether an answer to a call is still to come, or to be taken."""
-        return self._call is not None
-
-    @property
     def versions_behind(self) -> int:
         """How many versions newer than `current` are known to have been made in the same life."""
         newest = None if self._board is None else self._board.read()
@@ -243,10 +243,16 @@ class VariableClient:
 
     def fetch(self, seconds: float) -> Optional[Version]:
         """Asks for a newer version and waits for the answer, `seconds` at most."""
+        deadline = time.monotonic() + seconds
         self.request()
         if self._call is not None:
             futures.wait([self._call], timeout=seconds)
-        return self.poll()
+        version = self.poll()
+        deadline = min(deadline, time.monotonic() + _LOOK_SECONDS)
+        while version is None and self._board is not None and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            version = self.poll()
+        return version
 
     def wait_for_first(self, runtime: contract.Runtime) -> Optional[Version]:
         """Returns the first version once there is one, or None if the node is to stop."""

@@ -1,10 +1,12 @@
 """Writes trajectories to the shards of a replay, one shard after the other."""
 
+import collections
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
+import numpy as np
 import tenacity
 from numpy.typing import NDArray
 
@@ -25,7 +27,7 @@ _TURN_ITEMS = 10
 _WAIT_MILLISECONDS = 200
 _SHORT_MILLISECONDS = 1
 _PATIENT_WAITS = 5
-"""Waits for a shard to confirm a trajectory before the next one goes elsewhere."""
+"""Waits for a shard to confirm what it was sent before what follows goes elsewhere."""
 _AWAY_SECONDS = 10.0
 """How long a shard that does not answer is left out."""
 _ORIGIN_SECONDS = 0.1
@@ -39,12 +41,19 @@ class ReplayWriter:
     """
 
     def __init__(
-        self, clients: Sequence[Any], spec: TableSpec, first_shard: int, max_steps: int
+        self,
+        clients: Sequence[Any],
+        away_until: list[float],
+        spec: TableSpec,
+        first_shard: int,
+        max_steps: int,
     ) -> None:
         """Opens the stream.
 
         Args:
             clients: A `reverb.Client` of each shard.
+            away_until: Until when each shard is left out, on the monotonic clock; shared by all
+                writers, as each question to a shard that is away costs a second.
             spec: The table of each shard.
             first_shard: The shard that gets the first trajectory, counted round and round.
             max_steps: Newest steps that the history keeps.
@@ -57,9 +66,11 @@ class ReplayWriter:
         self._max_steps = max_steps
         self._runtime = contract.runtime()
         self._streams: dict[int, ShardStream] = {}
-        self._away_until = [0.0] * len(clients)
+        self._away_until = away_until
         self._created = 0
-        self._has_steps = False
+        self._steps = 0
+        self._kept: dict[str, collections.deque[tuple[int, NDArray[Any]]]] = {}
+        self._goes_round = len(clients) > 1
         self._version = _NOBODY
         self._origin: Optional[Origin] = None
         self._origin_until = 0.0
@@ -73,7 +84,9 @@ class ReplayWriter:
 
     def append(self, step: Mapping[str, NDArray[Any]]) -> None:
         """Adds one step, copying it; each column may be left out of a step."""
-        self._has_steps = True
+        self._steps += 1
+        if self._goes_round and self._max_steps > 1:
+            self._keep(step)
         self._stream.append(step)
 
     @property
@@ -85,27 +98,51 @@ class ReplayWriter:
         """Inserts the item `trajectory`, steps or slices of `history`, with `priority`."""
         self._stream.create_item(priority, trajectory, self._origin_now())
         self._created += 1
-        if self._created % _FLUSH_PERIOD_ITEMS == 0:
+        if self._goes_round and self._max_steps == 1:
+            if self._created % _TURN_ITEMS == 0:
+                self._stream.forget()
+                self._stream = self._next() or self._wait_for_next()
+        elif self._created % _FLUSH_PERIOD_ITEMS == 0:
             stream = self._stream
-            self._wait(lambda ms: stream.flush(_MAX_UNCONFIRMED_ITEMS, ms))
-        if self._max_steps == 1 and len(self._clients) > 1 and not self._created % _TURN_ITEMS:
-            self._stream.forget()
-            self._stream = self._next() or self._stream
+            if not self._wait(lambda ms: stream.flush(_MAX_UNCONFIRMED_ITEMS, ms)):
+                self._move()
 
     def end_episode(self) -> None:
         """Forgets `history`: no item spans what came before and what comes after."""
-        if not self._has_steps:
+        if not self._steps:
             return
-        stream = self._stream
-        self._wait(stream.end, _PATIENT_WAITS if len(self._clients) > 1 else None)
-        self._has_steps = False
-        if len(self._clients) > 1:
+        self._wait(self._stream.end)
+        self._steps = 0
+        self._kept.clear()
+        if self._goes_round:
             self._stream = self._next() or self._wait_for_next()
 
     def close(self) -> None:
         """Ends the stream; items that a server has not confirmed may be lost."""
         for stream in self._streams.values():
             stream.close()
+
+    def _keep(self, step: Mapping[str, NDArray[Any]]) -> None:
+        for name, value in step.items():
+            kept = self._kept.setdefault(name, collections.deque(maxlen=self._max_steps))
+            kept.append((self._steps, np.array(value)))
+
+    def _move(self) -> None:
+        """Goes on with the trajectory at the next shard that takes it, from the kept steps on.
+
+        So no item spans two shards; what the shard before has not confirmed it gets later.
+        """
+        stream = self._next() or self._wait_for_next()
+        if stream is self._stream:
+            return
+        self._stream.leave()
+        steps: dict[int, dict[str, NDArray[Any]]] = collections.defaultdict(dict)
+        for name, kept in self._kept.items():
+            for number, value in kept:
+                steps[number][name] = value
+        for number in sorted(steps):
+            stream.append(steps[number])
+        self._stream = stream
 
     def _origin_now(self) -> Origin:
         now = time.monotonic()
@@ -137,7 +174,7 @@ class ReplayWriter:
                 return self._streams[shard]
         except RuntimeError:
             pass
-        self._away_until[shard] = now + (_AWAY_SECONDS if len(self._clients) > 1 else 0.0)
+        self._away_until[shard] = now + (_AWAY_SECONDS if self._goes_round else 0.0)
         return None
 
     def _wait_for_next(self) -> ShardStream:
@@ -163,13 +200,16 @@ class ReplayWriter:
             raise RuntimeError(f"no server of replay table {self._spec.name!r} answers")
         return stream
 
-    def _wait(self, action: Callable[[int], bool], times: Optional[int] = None) -> None:
-        """Waits until `action` succeeds, but so many times at most."""
-        waits = itertools.count() if times is None else range(times)
-        for _ in waits:
+    def _wait(self, action: Callable[[int], bool]) -> bool:
+        """Waits until `action` succeeds, and returns whether the shard is to be kept to.
+
+        Where there are others, it is given up after a second.
+        """
+        for _ in range(_PATIENT_WAITS) if self._goes_round else itertools.count():
             if self._runtime.stopping or action(_WAIT_MILLISECONDS):
-                return
+                return True
             self._tell()
+        return False
 
     def _tell(self) -> None:
         """Tells what this writer waits for."""

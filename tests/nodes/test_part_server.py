@@ -85,7 +85,7 @@ def check(batch: Batch) -> None:
 def uses_memory(sampler: Sampler) -> bool:
     """Returns whether the samples that are there now are in mapped memory."""
     kept = [samples for shard in sampler._shards for samples in list(shard._kept)]
-    return bool(kept) and all(_base(samples.key) == "mmap" for samples in kept)
+    return bool(kept) and all(_base(samples.data["frame"]) == "mmap" for samples in kept)
 
 
 def _base(array: Any) -> str:

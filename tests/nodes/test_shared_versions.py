@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from nodes import shared_versions
-from nodes.shared_versions import Board, NotHere, Place, Store, Writer, map_block
+from nodes.shared_versions import Board, NotHere, Place, Record, Store, Writer, map_block
 from nodes.version import Version, empty_block, pack, packed_size, unpack
 from tests.support import wait_for
 
@@ -161,6 +161,13 @@ def test_a_version_that_was_replaced_before_it_was_mapped_is_not_mistaken_for_an
     writer.write(version(3))  # Into the buffer of the first.
     assert buffers(store) == 2
     assert map_block(record) is None
+
+
+def test_a_file_in_a_buffers_place_is_not_taken_for_a_version(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "log").write_text("something else")
+    with (tmp_path / "log").open() as file:
+        path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        assert map_block(Record(1, 2, 3, path)) is None
 
 
 def test_a_board_of_another_host_is_not_here() -> None:

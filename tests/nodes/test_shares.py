@@ -12,9 +12,12 @@ from scipy import stats
 
 from agents.agent import TableSpec
 from agents.value_losses import importance_weights
-from nodes import shares
+from nodes import sampling, shares
+from nodes.origins import ORIGIN
 from nodes.replay import ReplayClient, shard_of
 from nodes.replay_server import make_table
+from nodes.sample_feeds import ShardAddress
+from nodes.samples import Samples
 from nodes.sampling import Batch, Sampler
 from tests.support import in_node, wait_for
 
@@ -47,10 +50,6 @@ def test_a_sample_tells_the_mass_of_its_table() -> None:
 
 def test_shares_are_in_proportion_to_mass() -> None:
     assert shares.shares({0: 1.0, 2: 3.0}) == {0: 0.25, 2: 0.75}
-
-
-def test_what_late_shards_have_given_is_their_share_and_the_others_divide_the_rest() -> None:
-    assert shares.shares({0: 1.0, 2: 3.0}, {1: 0.2}) == pytest.approx({0: 0.2, 1: 0.2, 2: 0.6})
 
 
 def test_shards_without_mass_are_alike() -> None:
@@ -128,11 +127,11 @@ def test_items_are_drawn_as_from_one_big_table(
         assert set(batch.sample.table_size.numpy()) == {len(PRIORITIES)}
 
 
-def _alike(masses: Mapping[int, float], fixed: Any = None) -> dict[int, float]:
+def _alike(masses: Mapping[int, float]) -> dict[int, float]:
     return dict.fromkeys(masses, 1 / len(masses))
 
 
-def _by_size(masses: Mapping[int, float], fixed: Any = None) -> dict[int, float]:
+def _by_size(masses: Mapping[int, float]) -> dict[int, float]:
     sizes = np.bincount(SHARD)
     return {shard: sizes[shard] / len(SHARD) for shard in masses}
 
@@ -188,3 +187,92 @@ def test_the_expected_update_is_that_of_one_big_table(servers: list[reverb.Serve
     deviation = 4 / np.sqrt(BATCH * BATCHES)  # Weights and f are at most 1.
     assert mean_update(batches, normalised_once) == pytest.approx(expected, abs=deviation / 4)
     assert abs(mean_update(batches, normalised_by_shard) - expected) > deviation
+
+
+def test_a_shard_whose_mass_grows_from_nothing_is_drawn_from(servers: list[reverb.Server]) -> None:
+    client = replay(servers, 2)
+    nothing = {number: 0.0 for number in keys_of(servers[0])}
+    servers[0].localhost_client().mutate_priorities("items", updates=nothing)
+    sampler = client.sampler(BATCH)
+    wait_for(lambda: set(wait_for(sampler.next).shards.tolist()) == {1})
+    much = dict.fromkeys(nothing, 1000.0)
+    servers[0].localhost_client().mutate_priorities("items", updates=much)
+    wait_for(lambda: np.count_nonzero(wait_for(sampler.next).shards == 0) > BATCH / 2)
+    sampler.close()
+
+
+def keys_of(server: reverb.Server) -> set[int]:
+    client = reverb.Client(f"localhost:{server.port}")
+    return {sample.info.key for sample in client.sample("items", 3000, emit_timesteps=False)}
+
+
+class Shard:
+    """A shard's sampler whose samples are put down by hand."""
+
+    def __init__(self, mass: float, size: int) -> None:
+        self.mass: float | None = mass
+        self.size = size
+        self.name = "shard"
+        self.available = 0
+        self.given = 0
+
+    def take(self, number: int) -> list[Samples]:
+        number = min(number, self.available)
+        self.available -= number
+        self.given += number
+        column = np.zeros(number)
+        data = {"row": np.zeros((number, 2), np.float32), ORIGIN: np.zeros((number, 4), np.int64)}
+        keys, sizes = column.astype(np.uint64), np.full(number, self.size)
+        return [Samples(keys, column + 1 / self.size, column + 1, sizes, data)] if number else []
+
+    def count_batch(self) -> None:
+        pass
+
+
+def by_hand(monkeypatch: pytest.MonkeyPatch, *shards: Shard) -> Sampler:
+    made = iter(shards)
+    monkeypatch.setattr(Sampler, "_sample", lambda self, address: next(made))
+    monkeypatch.setattr(sampling.threading.Thread, "start", lambda self: None)
+    monkeypatch.setattr(sampling, "_WAIT_SECONDS", 0.01)
+    return Sampler([ShardAddress("")] * len(shards), SPEC, 8, seed=0)
+
+
+def test_shards_that_are_late_in_turns_do_not_hold_the_learner_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = Shard(1.0, 10), Shard(1.0, 10)
+    sampler = by_hand(monkeypatch, first, second)
+    first.available = 8
+    assert sampler._make() is not None  # The second one was late.
+    second.available = 1
+    sampler._make()
+    first.available = 2
+    assert sampler._make() is None  # Now both have too few, and the second gave up its part.
+    second.available = 100
+    wait_for(lambda: sampler._make() is not None)
+
+
+def test_while_shards_are_late_their_shares_are_what_they_gave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = Shard(3.0, 10), Shard(1.0, 10)
+    sampler = by_hand(monkeypatch, first, second)
+    first.available = second.available = 8
+    batch = sampler._make()
+    assert batch is not None
+    np.testing.assert_allclose(
+        batch.sample.probability, np.where(batch.shards == 0, 0.75, 0.25) / 10
+    )
+    first.available, second.available = 3, 100
+    seen = 0
+    for _ in range(20):
+        first.available = 3
+        batch = sampler._make()
+        if batch is None:
+            continue
+        seen += 1
+        here = np.count_nonzero(batch.shards == 0)
+        expected = np.where(batch.shards == 0, here / 8, 1 - here / 8) / 10
+        np.testing.assert_allclose(batch.sample.probability, expected)
+        second.available = 100
+    assert seen > 10

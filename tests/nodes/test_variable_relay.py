@@ -160,6 +160,15 @@ def test_a_reader_that_has_asked_gets_what_is_published_later(relayed: Relayed) 
     assert wait_for(actor.poll).step == 4
 
 
+def test_one_who_waits_for_the_newest_gets_it_through_the_relay(relayed: Relayed) -> None:
+    evaluator = relayed.reader()
+    for step in range(5):
+        relayed.source.publish(step)
+        wait_for(lambda: evaluator._board is not None or evaluator.fetch(5.0))
+        version = evaluator.fetch(5.0) or evaluator.current
+        assert version is not None and version.step == step
+
+
 def test_before_anything_is_published_a_relay_gives_none(relayed: Relayed) -> None:
     actor = relayed.reader()
     assert fetch(actor) is None
@@ -242,7 +251,7 @@ def test_a_relay_whose_source_is_away_ends_at_once() -> None:
 
         def is_looking() -> bool:
             fetch(actor)
-            return relays[0]._source.waits
+            return relays[0]._source._call is not None
 
         wait_for(is_looking)
         began = time.monotonic()

@@ -233,3 +233,27 @@ def test_a_source_that_was_started_again_gets_the_newest_version_once_more() -> 
             assert wait_for(lambda actor=actor: fetch(actor)).step == 6  # type: ignore[misc]
         publisher.close()
         assert (first.values[0] == 1).all()
+
+
+def test_versions_that_were_given_out_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    for piece_bytes in (1 << 20, 64):
+        monkeypatch.setattr(variables, "PIECE_BYTES", piece_bytes)
+        source = VariableSource()
+        for step in range(50):
+            source._writer.write(version(1, step, np.full(100, step)))
+            loan = source.lend(None)
+            assert loan is not None
+            assert loan.size <= piece_bytes or source.piece(loan.key, piece_bytes) is not None
+        assert len(source.place().buffers) <= 6
+
+
+def test_a_publisher_that_has_ended_publishes_nothing_more() -> None:
+    client: Any = _SlowClient()
+    publisher = Publisher(client)
+    publisher.offer(0, lambda: [np.zeros(100)])
+    wait_for(lambda: publisher._waiting is None)
+    publisher.offer(1, lambda: [np.ones(100)])
+    publisher.close()  # The first is still on its way.
+    client.go_on.release(10)
+    publisher._thread.join(20)
+    assert client.published == [0]

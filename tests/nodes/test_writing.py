@@ -1,5 +1,6 @@
 """Writers go round the shards of a replay, trajectory by trajectory."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,13 +21,13 @@ from nodes.writing import ReplayWriter
 from tests.support import in_node, wait_for
 
 
-def spec(samples_per_insert: float | None = None) -> TableSpec:
+def spec(samples_per_insert: float | None = None, min_size: int = 1) -> TableSpec:
     return shard_of(
         TableSpec(
             name="items",
             item={"row": specs.Array((2,), np.float32)},
             max_size=10_000,
-            min_size=1,
+            min_size=min_size,
             priority_exponent=1.0,
             samples_per_insert=samples_per_insert,
             error_buffer=None if samples_per_insert is None else 10.0,
@@ -149,12 +150,16 @@ def test_a_shard_that_is_gone_is_passed_over_until_it_is_back(
             write_trajectory(writer, number)
         assert shards.sizes() == [15, 0, 15]
         shards.servers.append(reverb.Server([make_table(shards.spec)], port=port))
-        for number in range(6):
-            write_trajectory(writer, number)
+
+        def is_back() -> bool:
+            write_trajectory(writer, 9)
+            return shards.sizes()[1] >= 10
+
+        wait_for(is_back)
         writer.close()
 
     in_node(insert)
-    assert shards.sizes() == [25, 10, 25]
+    assert all(size % 5 == 0 for size in shards.sizes())
 
 
 def test_a_shard_that_goes_away_in_a_trajectory_gets_it_later(
@@ -183,6 +188,70 @@ def test_a_shard_that_goes_away_in_a_trajectory_gets_it_later(
 
     in_node(insert)
     assert 2 in shards.trajectories(0)
+
+
+def windows_in(shards: Shards, shard: int) -> set[tuple[int, ...]]:
+    """Returns the steps of each item of three steps that a shard has."""
+    client = reverb.Client(shards.addresses[shard])
+    samples = client.sample("items", 3000, emit_timesteps=False, unpack_as_table_signature=True)
+    return {tuple(np.asarray(sample.data["row"])[:, 1].astype(int)) for sample in samples}
+
+
+def test_a_long_trajectory_goes_on_elsewhere_when_its_shard_is_gone(
+    make_shards: Callable[..., Shards], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_PATIENT_WAITS", 1)
+    column = specs.Array((3, 2), np.float32)
+    plain = dataclasses.replace(spec(), item={**spec().item, "row": column})
+    shards = make_shards(2, plain)
+    stopped: list[int] = []
+
+    def insert() -> None:
+        writer = shards.client.writer(0, 3)
+        for step in range(600):
+            writer.append({"row": np.array([0, step], np.float32)})
+            if step >= 2:
+                writer.create_item(1.0, {"row": writer.history["row"][-3:]})
+            if step == 100:
+                wait_for(lambda: shards.sizes()[0] > 40)
+                shards.servers[0].stop()
+                stopped.append(step)
+        writer.end_episode()
+        writer.close()
+
+    in_node(insert)
+    windows = windows_in(shards, 1)
+    assert all(window == (window[0], window[0] + 1, window[0] + 2) for window in windows)
+    first = min(window[0] for window in windows)
+    assert first <= 300 and windows == {(i, i + 1, i + 2) for i in range(first, 598)}
+
+
+def test_a_single_writer_of_one_long_trajectory_fills_all_shards_that_must_be_filled(
+    make_shards: Callable[..., Shards],
+) -> None:
+    shards = make_shards(2, spec(samples_per_insert=1.0, min_size=100))
+    sampler = shards.client.sampler(8)
+    stop = threading.Event()
+
+    def insert() -> None:
+        writer = shards.client.writer(0, 2)
+        while not stop.is_set() and not lp.wait_for_stop(0):
+            writer.append({"row": np.zeros(2, np.float32)})
+            writer.create_item(1.0, {"row": writer.history["row"][-1]})
+        writer.close()
+
+    program = lp.Program("writer")
+    program.add_node(lp.PyNode(insert), label="writer")
+    with launch(program, "local_mt"):
+
+        def batch() -> object:
+            sampler.renew(shards.client.info())
+            return sampler.next()
+
+        for _ in range(20):
+            wait_for(batch, 30)
+        stop.set()
+    sampler.close()
 
 
 def test_where_all_shards_are_full_a_writer_waits_as_long_as_its_node_runs(
