@@ -4,6 +4,7 @@ Who runs on the source's host reads and writes its memory (`nodes.shared_version
 calls it, and gets or gives a version in pieces.
 """
 
+import contextlib
 import threading
 import time
 from concurrent import futures
@@ -29,6 +30,8 @@ _MAX_LENT = 3
 _LOOK_SECONDS = 0.25
 """How long a relay may take to look at its source."""
 _STOP_SECONDS = 1.0
+_MADV_POPULATE_READ = 22
+"""Takes all pages into the process's tables at once, which is quicker than one after the other."""
 
 
 class Loan(NamedTuple):
@@ -275,7 +278,11 @@ class VariableClient:
         if newest is None or (self.current is not None and newest.key == self.current.key):
             return None
         memory = shared_versions.map_block(newest)
-        return None if memory is None else unpack(memory)
+        if memory is None:
+            return None
+        with contextlib.suppress(OSError):  # Linux before 5.14 cannot do that.
+            memory.madvise(_MADV_POPULATE_READ)
+        return unpack(memory)
 
     def _answer(self) -> Optional[Version]:
         """Returns what came by calls, if it has."""
