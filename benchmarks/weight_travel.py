@@ -13,7 +13,6 @@ from nodes.shared_versions import Place
 from nodes.variables import VariableClient, VariableSource
 
 ARRAYS = 8
-POLL_SECONDS = 0.0002
 OURS, COURIERS = "launchgraph", "Courier"
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -59,7 +58,7 @@ def touch(arrays: Sequence[Any]) -> tuple[int, bool]:
     """Reads a value of each page; returns the oldest step and whether there are others."""
     read = [np.asarray(array)[::1024] for array in arrays]
     oldest, newest = min(one.min() for one in read), max(one.max() for one in read)
-    return int(oldest), oldest != newest
+    return int(oldest), bool(oldest != newest)
 
 
 class Target:
@@ -86,12 +85,14 @@ class Job(NamedTuple):
         address: Of the source or of the learner.
         megabytes: Size of the weights.
         as_tensors: Whether it puts them into `tf.Variable`s.
+        poll_seconds: How often it looks for something newer, in our way.
     """
 
     way: str
     address: str
     megabytes: int
     as_tensors: bool
+    poll_seconds: float
 
 
 class Taken(NamedTuple):
@@ -121,7 +122,7 @@ def fetch_for_ever(job: Job, taken: Any, gate: Any) -> None:
             ours.request()
             version = ours.poll()
             if version is None:
-                time.sleep(POLL_SECONDS)
+                time.sleep(job.poll_seconds)
             else:
                 taken.put(Taken(*target.put(version.values), time.monotonic(), 0.0))
     client = courier.Client(job.address)

@@ -52,8 +52,8 @@ def one_client(as_tensors: bool) -> tuple[NDArray[Any], NDArray[Any]]:
     publisher = Publisher(source_client)
     first = Version(1, 0, 1, time.time(), learner.weights if not as_tensors else learner.views())
     source_client.publish(first)
-    ours = Clients(Job(OURS, address, MEGABYTES.value, as_tensors), 1)
-    theirs = Clients(Job(COURIERS, courier_address, MEGABYTES.value, as_tensors), 1)
+    ours = Clients(Job(OURS, address, MEGABYTES.value, as_tensors, 0.0002), 1)
+    theirs = Clients(Job(COURIERS, courier_address, MEGABYTES.value, as_tensors, 0.0), 1)
     for clients in ours, theirs:
         clients.wait_until(lambda clients: len(clients.taken[0]) == 1, 60)
     seconds: tuple[list[float], list[float]] = ([], [])
@@ -106,7 +106,7 @@ def many_clients(way: str) -> Crowd:
         publisher = Publisher(VariableClient(address))
         publisher.offer(0, learner.views)
     number = CLIENTS.value
-    clients = Clients(Job(way, address, MEGABYTES.value, True), number)
+    clients = Clients(Job(way, address, MEGABYTES.value, True, 0.005), number)
     clients.wait_until(lambda clients: all(clients.taken), 120)
     copies, publishes, begins, late = [], [], {}, 0
     target = [np.empty_like(array) for array in learner.views()]
