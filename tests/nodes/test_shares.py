@@ -12,7 +12,7 @@ from scipy import stats
 
 from agents.agent import TableSpec
 from agents.value_losses import importance_weights
-from nodes import sampling, shares
+from nodes import sampling, shard_sampling, shares
 from nodes.origins import ORIGIN
 from nodes.replay import ReplayClient, shard_of
 from nodes.replay_server import make_table
@@ -189,7 +189,10 @@ def test_the_expected_update_is_that_of_one_big_table(servers: list[reverb.Serve
     assert abs(mean_update(batches, normalised_by_shard) - expected) > deviation
 
 
-def test_a_shard_whose_mass_grows_from_nothing_is_drawn_from(servers: list[reverb.Server]) -> None:
+def test_a_shard_whose_mass_grows_from_nothing_is_drawn_from(
+    servers: list[reverb.Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_sampling, "_STALE_BATCHES", 3)
     client = replay(servers, 2)
     nothing = {number: 0.0 for number in keys_of(servers[0])}
     servers[0].localhost_client().mutate_priorities("items", updates=nothing)
