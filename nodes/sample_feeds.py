@@ -101,6 +101,10 @@ class Feed:
                 yield _from_tensors(sample)
         except (tf.errors.UnavailableError, tf.errors.CancelledError) as error:
             raise ShardAway(str(error)) from None
+        except tf.errors.InternalError as error:
+            if "UnavailableError" not in str(error):  # TensorFlow hides it for its own networks.
+                raise
+            raise ShardAway(str(error)) from None
 
     def _from_memory(self, parts: Peer, closed: threading.Event) -> Iterator[Samples]:
         """Gives samples that the server has put into memory which is mapped here."""

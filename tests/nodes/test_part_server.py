@@ -159,7 +159,7 @@ def test_a_stopped_shard_is_left_out_until_it_goes_on(
             check(batch)
         assert set(batch.shards.tolist()) == {0}
         np.testing.assert_array_equal(batch.sample.table_size, np.full(SIZE, 20))
-        assert sum(wait > 0.1 for wait in waits) <= 3 and max(waits) < 2
+        assert sum(waits) < 20  # It would be 40 if every batch waited for the shard.
     finally:
         process.send_signal(signal.SIGCONT)
     wait_for(lambda: 1 in wait_for(sampler.next).shards, 30)
