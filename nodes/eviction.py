@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from nodes.replay_info import ShardInfo
 
+_MAX_RESTARTS = 8
+
 
 class Eviction:
     """Knows, to within the time between two notes, before when a shard's items are gone.
@@ -23,7 +25,7 @@ class Eviction:
     def __init__(self) -> None:
         self._gone_before_ns = 0
         self._inserted: collections.deque[tuple[int, int]] = collections.deque()
-        self._size = 0
+        self._lost: collections.deque[tuple[int, int]] = collections.deque(maxlen=_MAX_RESTARTS)
 
     def note(self, asked_ns: int, info: ShardInfo) -> None:
         """Takes in what the shard says of itself.
@@ -32,11 +34,8 @@ class Eviction:
             asked_ns: When it was asked, in nanoseconds since the epoch.
             info: What it says.
         """
-        if self._inserted and info.inserted < self._inserted[-1][1]:  # It was started again.
-            self._inserted.clear()
-            if info.size < self._size:
-                self._gone_before_ns = asked_ns
-        self._size = info.size
+        if self._inserted and info.inserted < self._inserted[-1][1]:
+            self._note_restart(asked_ns, info)
         if self._inserted and self._inserted[-1][1] == info.inserted:
             self._inserted.pop()
         self._inserted.append((asked_ns, info.inserted))
@@ -45,4 +44,14 @@ class Eviction:
 
     def is_gone(self, written_ns: NDArray[np.int64]) -> NDArray[Any]:
         """Returns bool [B], which of the items made at these times are gone."""
-        return written_ns < self._gone_before_ns
+        gone: NDArray[Any] = written_ns < self._gone_before_ns
+        for begin, end in self._lost:
+            gone |= (written_ns >= begin) & (written_ns < end)
+        return gone
+
+    def _note_restart(self, asked_ns: int, info: ShardInfo) -> None:
+        """Takes in that the shard began anew, empty or with what it had at an earlier time."""
+        while self._inserted and self._inserted[-1][1] > info.inserted:
+            self._inserted.pop()
+        begin = self._inserted[-1][0] if self._inserted else 0
+        self._lost.append((begin, asked_ns))

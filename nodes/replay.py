@@ -12,6 +12,7 @@ from agents.agent import TableSpec
 from nodes import checkpoints, contract, priorities
 from nodes.checkpoints import Schedule
 from nodes.origins import with_origin
+from nodes.presence import Presence
 from nodes.replay_info import ReplayInfo, ask
 from nodes.sample_feeds import ShardAddress
 from nodes.samples import DEFAULT_PREFETCH, Prefetch
@@ -44,7 +45,7 @@ class ReplayClient:
         self._addresses = list(addresses)
         self._parts: list[Optional[str]] = list(parts) or [None] * len(self._addresses)
         self._clients = [reverb.Client(address) for address in addresses]
-        self._away_until = [0.0] * len(self._clients)
+        self._presence = Presence(self._clients, spec.name)
 
     def writer(self, first_shard: int, max_steps: int) -> ReplayWriter:
         """Returns a writer for one stream of trajectories, each of which goes to the next shard.
@@ -53,7 +54,7 @@ class ReplayClient:
             first_shard: The shard that gets the first, counted round and round.
             max_steps: Newest steps that the writer's history keeps.
         """
-        return ReplayWriter(self._clients, self._away_until, self.spec, first_shard, max_steps)
+        return ReplayWriter(self._clients, self._presence, self.spec, first_shard, max_steps)
 
     def sampler(
         self, batch_size: int, prefetch: Prefetch = DEFAULT_PREFETCH, seed: Optional[int] = None

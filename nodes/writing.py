@@ -14,6 +14,7 @@ from agents.agent import TableSpec
 from nodes import contract
 from nodes.origins import Origin, origin_of
 from nodes.peer import PATIENCE_SECONDS
+from nodes.presence import Presence
 from nodes.replay_info import ask
 from nodes.shard_stream import Column, ShardStream
 from nodes.version import Version
@@ -28,8 +29,6 @@ _WAIT_MILLISECONDS = 200
 _SHORT_MILLISECONDS = 1
 _PATIENT_WAITS = 5
 """Waits for a shard to confirm what it was sent before what follows goes elsewhere."""
-_AWAY_SECONDS = 10.0
-"""How long a shard that does not answer is left out."""
 _ORIGIN_SECONDS = 0.1
 _NOBODY = Version(0, 0, 0, 0.0, ())
 
@@ -43,7 +42,7 @@ class ReplayWriter:
     def __init__(
         self,
         clients: Sequence[Any],
-        away_until: list[float],
+        presence: Presence,
         spec: TableSpec,
         first_shard: int,
         max_steps: int,
@@ -52,8 +51,7 @@ class ReplayWriter:
 
         Args:
             clients: A `reverb.Client` of each shard.
-            away_until: Until when each shard is left out, on the monotonic clock; shared by all
-                writers, as each question to a shard that is away costs a second.
+            presence: Knows which of them answer.
             spec: The table of each shard.
             first_shard: The shard that gets the first trajectory, counted round and round.
             max_steps: Newest steps that the history keeps.
@@ -66,7 +64,7 @@ class ReplayWriter:
         self._max_steps = max_steps
         self._runtime = contract.runtime()
         self._streams: dict[int, ShardStream] = {}
-        self._away_until = away_until
+        self._presence = presence
         self._created = 0
         self._steps = 0
         self._kept: dict[str, collections.deque[tuple[int, NDArray[Any]]]] = {}
@@ -164,18 +162,15 @@ class ReplayWriter:
         """Returns the stream to a shard, or None if the shard does not answer."""
         if shard in self._streams:
             return self._streams[shard]
-        now = time.monotonic()
-        if now < self._away_until[shard]:
+        if self._goes_round and not self._presence.is_there(shard):
             return None
         try:
-            if len(self._clients) == 1 or ask(self._clients[shard], self._spec.name) is not None:
-                client = self._clients[shard]
-                self._streams[shard] = ShardStream(client, self._spec, self._max_steps)
-                return self._streams[shard]
+            client = self._clients[shard]
+            self._streams[shard] = ShardStream(client, self._spec, self._max_steps)
         except RuntimeError:
-            pass
-        self._away_until[shard] = now + (_AWAY_SECONDS if self._goes_round else 0.0)
-        return None
+            self._presence.forget(shard)
+            return None
+        return self._streams[shard]
 
     def _wait_for_next(self) -> ShardStream:
         """Waits until a shard takes what comes, and returns the stream to it.

@@ -37,6 +37,14 @@ def test_a_shard_that_began_anew_has_nothing_from_before() -> None:
     assert gone(eviction, 1, 2) == [True, False]
 
 
+def test_of_a_shard_that_came_back_from_a_checkpoint_only_what_came_since_is_gone() -> None:
+    eviction = Eviction()
+    for second in range(10):
+        eviction.note(second, info(10 * second))
+    eviction.note(10, info(50))
+    assert gone(eviction, 4, 5, 9, 10) == [False, True, True, False]
+
+
 @pytest.mark.parametrize("inserts", [0, 7])
 def test_notes_do_not_pile_up(inserts: int) -> None:
     eviction = Eviction()
