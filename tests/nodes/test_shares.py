@@ -67,7 +67,8 @@ def test_all_draws_are_given_to_some_shard() -> None:
 
 
 @pytest.fixture
-def servers() -> Iterator[list[reverb.Server]]:
+def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[reverb.Server]]:
+    monkeypatch.setattr(sampling, "_WAIT_SECONDS", 10.0)  # So that none is late on a busy machine.
     started: list[reverb.Server] = []
     yield started
     for server in started:
