@@ -3,7 +3,6 @@
 Each item has it in a column of its own, which writers add and samplers take off again.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,23 +10,12 @@ import numpy as np
 from acme import specs
 from numpy.typing import NDArray
 
-from agents.agent import TableSpec
 from nodes.version import Version
 from usage import UsageError
 
 ORIGIN = "origin"
 """Name of the column."""
 _FIELDS = 4
-
-
-class Origin(NamedTuple):
-    """An origin as a writer hands it on.
-
-    Attributes:
-        array: int64 [4]; see `Origins`.
-    """
-
-    array: NDArray[np.int64]
 
 
 class Origins(NamedTuple):
@@ -51,10 +39,10 @@ class Origins(NamedTuple):
         return cls(*np.asarray(column).T)
 
 
-def origin_of(version: Version, now_ns: int) -> Origin:
-    """Returns the origin of an item that is made with `version` now."""
+def origin_of(version: Version, now_ns: int) -> NDArray[np.int64]:
+    """Returns the origin, int64 [4], of an item that is made with `version` now."""
     published_ns = int(version.time * 1e9)
-    return Origin(np.array([version.incarnation, version.number, published_ns, now_ns], np.int64))
+    return np.array([version.incarnation, version.number, published_ns, now_ns], np.int64)
 
 
 def with_origin(item: Mapping[str, specs.Array]) -> dict[str, specs.Array]:
@@ -66,9 +54,3 @@ def with_origin(item: Mapping[str, specs.Array]) -> dict[str, specs.Array]:
     if ORIGIN in item:
         raise UsageError(f"An item's column must not be named {ORIGIN!r}: it is taken.")
     return {**item, ORIGIN: specs.Array((_FIELDS,), np.int64, ORIGIN)}
-
-
-def without_origin(spec: TableSpec) -> TableSpec:
-    """Returns a table as the agent describes it."""
-    item = {name: column for name, column in spec.item.items() if name != ORIGIN}
-    return dataclasses.replace(spec, item=item)

@@ -9,10 +9,11 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, Union
 
+import numpy as np
 from numpy.typing import NDArray
 
 from agents.agent import TableSpec
-from nodes.origins import ORIGIN, Origin
+from nodes.origins import ORIGIN
 
 SIGNATURE_MILLISECONDS = 3000
 """How long opening a stream waits for the server to say how its table looks."""
@@ -81,10 +82,18 @@ class ShardStream:
             if reference is not None:
                 self.history[name].append(reference)
 
-    def create_item(self, priority: float, trajectory: Mapping[str, Any], origin: Origin) -> None:
-        """Inserts the item `trajectory`, steps or slices of `history`, with `priority`."""
+    def create_item(
+        self, priority: float, trajectory: Mapping[str, Any], origin: NDArray[np.int64]
+    ) -> None:
+        """Inserts an item.
+
+        Args:
+            priority: Its priority.
+            trajectory: Steps or slices of `history`, by column.
+            origin: int64 [4]; items that come one after the other share what is the same object.
+        """
         if self._written_origin is not origin:
-            values = [origin.array if name == ORIGIN else None for name in self._names]
+            values = [origin if name == ORIGIN else None for name in self._names]
             self._origin.append(self._writer.Append(values)[self._names.index(ORIGIN)])
             self._written_origin = origin
         columns = [self._origin[-1] if name == ORIGIN else trajectory[name] for name in self._names]

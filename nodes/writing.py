@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from agents.agent import TableSpec
 from nodes import contract
-from nodes.origins import Origin, origin_of
+from nodes.origins import origin_of
 from nodes.peer import PATIENCE_SECONDS
 from nodes.presence import Presence
 from nodes.replay_info import ask
@@ -70,7 +70,7 @@ class ReplayWriter:
         self._kept: dict[str, collections.deque[tuple[int, NDArray[Any]]]] = {}
         self._goes_round = len(clients) > 1
         self._version = _NOBODY
-        self._origin: Optional[Origin] = None
+        self._origin: Optional[NDArray[np.int64]] = None
         self._origin_until = 0.0
         self._number = first_shard - 1
         self._stream = self._wait_for_next()
@@ -142,7 +142,7 @@ class ReplayWriter:
             stream.append(steps[number])
         self._stream = stream
 
-    def _origin_now(self) -> Origin:
+    def _origin_now(self) -> NDArray[np.int64]:
         now = time.monotonic()
         if self._origin is None or now > self._origin_until:
             self._origin = origin_of(self._version, time.time_ns())

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Optional
 from unittest import mock
 
@@ -10,75 +9,18 @@ import launchpad as lp
 import numpy as np
 import pytest
 import reverb
-from acme import specs
 
-from agents.agent import TableSpec
 from agents.value_losses import importance_weights
 from launchers.run import launch
 from nodes import contract, shard_sampling, shard_stream
-from nodes.replay import ReplayClient, replay_shards, shard_of
+from nodes.replay import replay_shards
 from nodes.replay_server import make_table
 from nodes.sampling import Batch
 from nodes.version import Version
+from tests.nodes.replays import agent_table, client_of, priorities_in, table, write, write_to
 from tests.nodes.runtimes import FakeLauncher
 from tests.support import in_node, wait_for
 from usage import UsageError
-
-
-def table(min_size: int = 1, samples_per_insert: float | None = None) -> TableSpec:
-    """Returns the table of one shard."""
-    return shard_of(agent_table(min_size, samples_per_insert), 1)
-
-
-def agent_table(min_size: int = 1, samples_per_insert: float | None = None) -> TableSpec:
-    return TableSpec(
-        name="items",
-        item={"row": specs.Array((2,), np.float32)},
-        max_size=1000,
-        min_size=min_size,
-        priority_exponent=0.5,
-        samples_per_insert=samples_per_insert,
-        error_buffer=None if samples_per_insert is None else 10.0,
-        bytes_per_item=8,
-    )
-
-
-@pytest.fixture
-def servers() -> Iterator[list[reverb.Server]]:
-    started: list[reverb.Server] = []
-    yield started
-    for server in started:
-        server.stop()
-
-
-def client_of(servers: list[reverb.Server], spec: TableSpec, shards: int) -> ReplayClient:
-    servers += [reverb.Server([make_table(spec)]) for _ in range(shards)]
-    return ReplayClient([f"localhost:{server.port}" for server in servers], spec)
-
-
-def write(client: ReplayClient, shard: int, priorities: list[float]) -> None:
-    def insert() -> None:
-        writer = client.writer(shard, 1)
-        for priority in priorities:
-            writer.append({"row": np.array([priority, 0], np.float32)})
-            writer.create_item(priority, {"row": writer.history["row"][-1]})
-        writer.end_episode()
-        writer.close()
-
-    in_node(insert)
-
-
-def write_to(server: reverb.Server, priorities: list[float]) -> None:
-    """Writes items to one server alone."""
-    write(ReplayClient([f"localhost:{server.port}"], table()), 0, priorities)
-
-
-def priorities_in(server: reverb.Server, samples: int = 300) -> set[float]:
-    client = reverb.Client(f"localhost:{server.port}")
-    return {
-        round(sample.info.priority, 3)
-        for sample in client.sample("items", samples, emit_timesteps=False)
-    }
 
 
 def test_items_arrive_with_their_priorities(servers: list[reverb.Server]) -> None:
@@ -98,29 +40,6 @@ def test_the_priority_exponent_shapes_the_probabilities(servers: list[reverb.Ser
     assert {*rows[:, 0].tolist()} == {1.0, 9.0}
     np.testing.assert_allclose(probability[rows[:, 0] == 1.0], 0.25)
     np.testing.assert_allclose(probability[rows[:, 0] == 9.0], 0.75)
-
-
-def test_updated_priorities_reach_their_items(servers: list[reverb.Server]) -> None:
-    client = client_of(servers, table(), 1)
-    write(client, 0, [1.0, 4.0])
-    batch = wait_for(client.sampler(64).next)  # Both are in it, but for a chance of 1e-11.
-    updater = client.priority_updater()
-    updater.update(batch, np.full(64, 7.5, np.float32))
-    updater.close()
-    assert priorities_in(servers[0]) == {7.5}
-
-
-def test_a_priority_that_is_not_finite_is_told_to_the_learner(
-    servers: list[reverb.Server],
-) -> None:
-    client = client_of(servers, table(), 1)
-    write(client, 0, [1.0])
-    batch = wait_for(client.sampler(2).next)
-    updater = client.priority_updater()
-    updater.update(batch, np.array([1.0, np.nan], np.float32))
-    updater.close()
-    with pytest.raises(FloatingPointError, match="loss has diverged"):
-        updater.update(batch, np.ones(2, np.float32))
 
 
 def test_a_sampler_that_waits_for_items_gives_up_now_and_then(
@@ -157,18 +76,6 @@ def test_a_batch_takes_from_each_shard_by_its_mass(servers: list[reverb.Server])
     np.testing.assert_allclose(batch.sample.probability, np.where(batch.shards, 1 / 4, 1 / 12))
     assert set(batch.sample.table_size.numpy()) == {8}
     assert 400 < np.count_nonzero(batch.shards) < 600
-
-
-def test_priorities_go_to_the_shard_that_has_the_item(servers: list[reverb.Server]) -> None:
-    client = client_of(servers, table(), 2)
-    write_to(servers[0], [1.0])
-    write_to(servers[1], [2.0])
-    batch = wait_for(client.sampler(64).next)
-    updater = client.priority_updater()
-    updater.update(batch, np.where(batch.shards, 6.0, 5.0))
-    updater.close()
-    assert [priorities_in(server) for server in servers] == [{5.0}, {6.0}]
-    assert updater.counts == (64, 0, 0)
 
 
 def test_a_full_replay_evicts_its_oldest_item(servers: list[reverb.Server]) -> None:
@@ -301,67 +208,6 @@ def test_a_writer_waits_for_a_server_that_is_not_there_yet(
     thread.join(30)
     assert said[0][0] == "replay to take items: a server that does not answer"
     wait_for(lambda: client.info().size == 1)
-
-
-def test_priorities_of_a_dead_shard_hold_nobody_up(servers: list[reverb.Server]) -> None:
-    client = client_of(servers, table(), 2)
-    write_to(servers[0], [1.0])
-    write_to(servers[1], [1.0])
-    batch = wait_for(client.sampler(64).next)
-    there = np.count_nonzero(batch.shards == 0)
-    servers[1].stop()
-    updater = client.priority_updater()
-    began = time.monotonic()
-    updater.update(batch, np.full(64, 5.0, np.float32))
-    updater.close()
-    assert time.monotonic() - began < 3
-    assert priorities_in(servers[0]) == {5.0}
-    assert updater.counts == (there, 0, 64 - there)
-
-
-def test_priorities_that_wait_too_long_are_dropped_and_counted(
-    servers: list[reverb.Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = client_of(servers, table(), 1)
-    write(client, 0, [1.0])
-    batch = wait_for(client.sampler(2).next)
-    updater = client.priority_updater()
-    go_on = threading.Event()
-    sent: list[int] = []
-
-    def mutate(_: str, updates: dict[int, float]) -> None:
-        go_on.wait(20)
-        sent.append(len(updates))
-
-    monkeypatch.setattr(client._clients[0], "mutate_priorities", mutate)
-    updater.update(batch, np.ones(2, np.float32))
-    wait_for(lambda: not updater._shards[0]._waiting)  # The first is on its way.
-    for _ in range(70):
-        updater.update(batch, np.ones(2, np.float32))
-    go_on.set()
-    updater.close()
-    assert updater.counts == (2 * (1 + 64), 0, 2 * 6)
-
-
-def test_priorities_of_items_that_are_gone_are_counted_as_late(
-    servers: list[reverb.Server],
-) -> None:
-    client = client_of(servers, table(), 1)
-    updater = client.priority_updater()
-    updater.note(client.info())
-    write(client, 0, [1.0] * 10)
-    early = wait_for(client.sampler(16).next)
-    wait_for(lambda: time.time_ns() > early.origins.written_ns.max() + 2.5e8)
-    updater.note(client.info())
-    write(client, 0, [2.0] * 1000)  # The table holds no more than these.
-    updater.note(client.info())
-    assert priorities_in(servers[0]) == {2.0}
-    updater.update(early, np.full(16, 9.0, np.float32))
-    late = wait_for(client.sampler(16).next)
-    updater.update(late, np.full(16, 4.0, np.float32))
-    updater.close()
-    assert updater.counts == (16, 16, 0)
-    assert 9.0 not in priorities_in(servers[0], 1000)
 
 
 def test_items_say_which_version_made_them_and_when(servers: list[reverb.Server]) -> None:

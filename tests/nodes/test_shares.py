@@ -1,40 +1,30 @@
 """Draws over shards are what draws from one big table would be."""
 
 import collections
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import reverb
-from acme import specs
 from scipy import stats
 
-from agents.agent import TableSpec
 from agents.value_losses import importance_weights
 from nodes import sampling, shard_sampling, shares
 from nodes.origins import ORIGIN
-from nodes.replay import ReplayClient, shard_of
+from nodes.replay import ReplayClient
 from nodes.replay_server import make_table
 from nodes.sample_feeds import ShardAddress
 from nodes.samples import Samples
 from nodes.sampling import Batch, Sampler
+from tests.nodes.replays import table
 from tests.support import in_node, wait_for
 
 BATCH = 512
 BATCHES = 60
 ALPHA = 0.6
-AGENT_TABLE = TableSpec(
-    name="items",
-    item={"row": specs.Array((2,), np.float32)},
-    max_size=1000,
-    min_size=1,
-    priority_exponent=ALPHA,
-    samples_per_insert=None,
-    error_buffer=None,
-    bytes_per_item=8,
-)
-SPEC = shard_of(AGENT_TABLE, 1)
+SPEC = dataclasses.replace(table(), priority_exponent=ALPHA)
 PRIORITIES = np.random.default_rng(3).uniform(0.1, 1.0, 60)
 PRIORITIES[:15] *= 30
 SHARD = np.repeat([0, 1, 2, 3], [15, 5, 30, 10])
@@ -66,13 +56,9 @@ def test_all_draws_are_given_to_some_shard() -> None:
     assert counts[2] == 0 and 1600 < counts[0] < 1900
 
 
-@pytest.fixture
-def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[reverb.Server]]:
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_WAIT_SECONDS", 10.0)  # So that none is late on a busy machine.
-    started: list[reverb.Server] = []
-    yield started
-    for server in started:
-        server.stop()
 
 
 def replay(servers: list[reverb.Server], num_shards: int) -> ReplayClient:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,6 @@ TABLE = TableSpec(
 ITEM = {"row": np.zeros(2, np.float32), "frame": np.zeros((3, 4), np.uint8)}
 UNIFORM = dataclasses.replace(TABLE, priority_exponent=0.0)
 SHARD = shard_of(TABLE, 1)
-
-
-@pytest.fixture
-def servers() -> Iterator[list[reverb.Server]]:
-    started: list[reverb.Server] = []
-    yield started
-    for server in started:
-        server.stop()
 
 
 def start(servers: list[reverb.Server], *tables: reverb.Table) -> list[str]:

@@ -15,26 +15,11 @@ from acme import specs
 from agents.agent import TableSpec
 from launchers.run import launch
 from nodes import writing
-from nodes.replay import ReplayClient, shard_of
+from nodes.replay import ReplayClient
 from nodes.replay_server import make_table
 from nodes.writing import ReplayWriter
+from tests.nodes.replays import table
 from tests.support import in_node, wait_for
-
-
-def spec(samples_per_insert: float | None = None, min_size: int = 1) -> TableSpec:
-    return shard_of(
-        TableSpec(
-            name="items",
-            item={"row": specs.Array((2,), np.float32)},
-            max_size=10_000,
-            min_size=min_size,
-            priority_exponent=1.0,
-            samples_per_insert=samples_per_insert,
-            error_buffer=None if samples_per_insert is None else 10.0,
-            bytes_per_item=8,
-        ),
-        1,
-    )
 
 
 class Shards:
@@ -86,7 +71,7 @@ def write_trajectory(writer: ReplayWriter, number: int, length: int = 5) -> None
 def test_each_trajectory_goes_whole_to_the_next_shard(
     first: int, make_shards: Callable[..., Shards]
 ) -> None:
-    shards = make_shards(3, spec())
+    shards = make_shards(3, table())
 
     def insert() -> None:
         writer = shards.client.writer(first, 2)
@@ -104,7 +89,7 @@ def test_each_trajectory_goes_whole_to_the_next_shard(
 def test_items_that_stand_alone_go_round_without_episodes(
     make_shards: Callable[..., Shards],
 ) -> None:
-    shards = make_shards(3, spec())
+    shards = make_shards(3, table())
 
     def insert() -> None:
         writer = shards.client.writer(0, 1)
@@ -122,7 +107,7 @@ def test_items_that_stand_alone_go_round_without_episodes(
 def test_nothing_of_a_trajectory_is_in_the_next_ones_history(
     make_shards: Callable[..., Shards],
 ) -> None:
-    shards = make_shards(2, spec())
+    shards = make_shards(2, table())
     lengths = []
 
     def insert() -> None:
@@ -137,7 +122,7 @@ def test_nothing_of_a_trajectory_is_in_the_next_ones_history(
 
 
 def test_a_shard_that_never_was_there_is_passed_over(make_shards: Callable[..., Shards]) -> None:
-    shards = make_shards(3, spec())
+    shards = make_shards(3, table())
     shards.servers[1].stop()
 
     def insert() -> None:
@@ -154,7 +139,7 @@ def test_a_shard_that_goes_away_in_a_trajectory_gets_it_later(
     make_shards: Callable[..., Shards], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "_PATIENT_WAITS", 1)
-    shards = make_shards(2, spec())
+    shards = make_shards(2, table())
 
     def insert() -> None:
         writer = shards.client.writer(0, 2)
@@ -190,7 +175,7 @@ def test_a_long_trajectory_goes_on_elsewhere_when_its_shard_is_gone(
 ) -> None:
     monkeypatch.setattr(writing, "_PATIENT_WAITS", 1)
     column = specs.Array((3, 2), np.float32)
-    plain = dataclasses.replace(spec(), item={**spec().item, "row": column})
+    plain = dataclasses.replace(table(), item={**table().item, "row": column})
     shards = make_shards(2, plain)
     stopped: list[int] = []
 
@@ -217,7 +202,7 @@ def test_a_long_trajectory_goes_on_elsewhere_when_its_shard_is_gone(
 def test_a_single_writer_of_one_long_trajectory_fills_all_shards_that_must_be_filled(
     make_shards: Callable[..., Shards],
 ) -> None:
-    shards = make_shards(2, spec(samples_per_insert=1.0, min_size=100))
+    shards = make_shards(2, table(min_size=100, samples_per_insert=1.0))
     sampler = shards.client.sampler(8)
     stop = threading.Event()
 
@@ -245,7 +230,7 @@ def test_a_single_writer_of_one_long_trajectory_fills_all_shards_that_must_be_fi
 def test_where_all_shards_are_full_a_writer_waits_as_long_as_its_node_runs(
     make_shards: Callable[..., Shards],
 ) -> None:
-    shards = make_shards(2, spec(samples_per_insert=1.0))
+    shards = make_shards(2, table(samples_per_insert=1.0))
     written: list[int] = []
 
     def insert() -> None:
@@ -266,7 +251,7 @@ def test_where_all_shards_are_full_a_writer_waits_as_long_as_its_node_runs(
 
 
 def test_a_shard_that_is_full_leaves_the_others_room(make_shards: Callable[..., Shards]) -> None:
-    shards = make_shards(2, spec(samples_per_insert=1.0))
+    shards = make_shards(2, table(samples_per_insert=1.0))
     stop = threading.Event()
 
     def sample() -> None:
