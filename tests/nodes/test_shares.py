@@ -227,19 +227,17 @@ def by_hand(monkeypatch: pytest.MonkeyPatch, *shards: Shard) -> Sampler:
     return Sampler([ShardAddress("")] * len(shards), SPEC, 8, seed=0)
 
 
-def test_shards_that_are_late_in_turns_do_not_hold_the_learner_up(
+def test_shards_that_are_late_in_turn_do_not_hold_the_learner_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = Shard(1.0, 10), Shard(1.0, 10)
     sampler = by_hand(monkeypatch, first, second)
-    first.available = 8
-    assert sampler._make() is not None  # The second one was late.
-    second.available = 1
-    sampler._make()
-    first.available = 2
-    assert sampler._make() is None  # Now both have too few, and the second gave up its part.
+    first.available = 7
+    assert sampler._make() is None  # The second was late, and then the first one has too few.
+    assert sampler._plan is not None and sampler._plan.late == {1}
     second.available = 100
-    wait_for(lambda: sampler._make() is not None)
+    batch = wait_for(sampler._make)
+    assert set(batch.shards) == {1}
 
 
 def test_while_shards_are_late_their_shares_are_what_they_gave(
