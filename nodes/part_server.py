@@ -6,7 +6,6 @@ buffer that who asked for it maps as it is; see `nodes.shared_versions`.
 """
 
 import itertools
-import mmap
 import threading
 import time
 from typing import Optional
@@ -18,7 +17,7 @@ from nodes import shared_versions
 from nodes.sample_feeds import Feed, ShardAddress, packed
 from nodes.samples import Prefetch
 from nodes.shard_sampling import ShardSampler
-from nodes.shared_versions import Place, Record, Store, Writer
+from nodes.shared_versions import Mapped, Place, Record, Store, Writer
 from nodes.version import pack, packed_size
 
 _WAIT_SECONDS = 0.2
@@ -35,7 +34,7 @@ class _Stream:
         self._store = Store()
         self._writer = Writer(self._store.place(), self._store.add_buffer)
         self._number = 0
-        self._handed_over: Optional[mmap.mmap] = None
+        self._handed_over: Optional[Mapped] = None
 
     def next(self) -> Optional[Record]:
         """Returns where the next part is, or None if there was none in a short time."""
@@ -50,7 +49,7 @@ class _Stream:
         buffer.unlock()
         record = Record(*part.key, 0, buffer.path)
         # Nobody fills it before the next is asked for, which is when this one has been mapped.
-        self._handed_over = shared_versions.map_block(record)
+        self._handed_over = shared_versions.map_version(record)
         return record
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from nodes.origins import ORIGIN
 from nodes.peer import Peer, is_away
 from nodes.samples import Prefetch, Samples
 from nodes.shared_versions import Board, NotHere, Place, Record
-from nodes.version import Version, unpack
+from nodes.version import Version
 
 _LONG_WAIT_MILLISECONDS = 5000
 
@@ -115,11 +115,10 @@ class Feed:
                 if not is_open:
                     return
                 if record is not None:
-                    memory = shared_versions.map_block(Record(*record))
-                    part = None if memory is None else unpack(memory)
-                    if part is None:
+                    mapped = shared_versions.map_version(Record(*record))
+                    if mapped is None:
                         return
-                    yield unpacked(part, self._spec)
+                    yield unpacked(mapped.version, self._spec)
         except StatusNotOk as error:
             raise _as_it_is(error) from None
 

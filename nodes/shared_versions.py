@@ -162,7 +162,19 @@ class Board:
         return bool(asked)
 
 
-def map_block(record: Record) -> Optional[mmap.mmap]:
+class Mapped(NamedTuple):
+    """A version that is mapped.
+
+    Attributes:
+        version: The version; its arrays are in the memory.
+        memory: All of its buffer.
+    """
+
+    version: Version
+    memory: mmap.mmap
+
+
+def map_version(record: Record) -> Optional[Mapped]:
     """Maps the buffer that a board speaks of, or returns None if it holds another version now.
 
     While it is mapped, nobody fills it anew. What is changed in it nobody else sees.
@@ -178,7 +190,7 @@ def map_block(record: Record) -> Optional[mmap.mmap]:
     except (OSError, ValueError):  # The writer has it, or its owner is gone, or it is empty.
         return None
     version = unpack(memory)
-    return memory if version is not None and version.key == record.key else None
+    return None if version is None or version.key != record.key else Mapped(version, memory)
 
 
 class Writer:

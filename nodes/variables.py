@@ -76,10 +76,10 @@ class VersionServer:
         newest = self._board.read()
         if newest is None or (known is not None and newest.key == tuple(known)):
             return None
-        memory = shared_versions.map_block(newest)
-        if memory is None:
+        mapped = shared_versions.map_version(newest)
+        if mapped is None:
             return None
-        block: NDArray[np.uint8] = np.frombuffer(memory, np.uint8)
+        block: NDArray[np.uint8] = np.frombuffer(mapped.memory, np.uint8)
         if block.size > PIECE_BYTES:
             self._keep(newest.key, block)
         return Loan(newest.key, block.size, block[:PIECE_BYTES])
@@ -277,12 +277,12 @@ class VariableClient:
         newest = self._board.read()
         if newest is None or (self.current is not None and newest.key == self.current.key):
             return None
-        memory = shared_versions.map_block(newest)
-        if memory is None:
+        mapped = shared_versions.map_version(newest)
+        if mapped is None:
             return None
         with contextlib.suppress(OSError):  # Linux before 5.14 cannot do that.
-            memory.madvise(_MADV_POPULATE_READ)
-        return unpack(memory)
+            mapped.memory.madvise(_MADV_POPULATE_READ)
+        return mapped.version
 
     def _answer(self) -> Optional[Version]:
         """Returns what came by calls, if it has."""

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from nodes import shared_versions
-from nodes.shared_versions import Board, NotHere, Place, Record, Store, Writer, map_block
+from nodes.shared_versions import Board, NotHere, Place, Record, Store, Writer, map_version
 from nodes.version import Version, empty_block, pack, packed_size, unpack
 from tests.support import wait_for
 
@@ -27,8 +27,8 @@ def writer_of(store: Store) -> Writer:
 
 def newest(place: Place) -> Optional[Version]:
     record = Board(place).read()
-    block = None if record is None else map_block(record)
-    return None if block is None else unpack(block)
+    mapped = None if record is None else map_version(record)
+    return mapped and mapped.version
 
 
 def buffers(store: Store) -> int:
@@ -160,14 +160,14 @@ def test_a_version_that_was_replaced_before_it_was_mapped_is_not_mistaken_for_an
     writer.write(version(2))
     writer.write(version(3))  # Into the buffer of the first.
     assert buffers(store) == 2
-    assert map_block(record) is None
+    assert map_version(record) is None
 
 
 def test_a_file_in_a_buffers_place_is_not_taken_for_a_version(tmp_path: pathlib.Path) -> None:
     (tmp_path / "log").write_text("something else")
     with (tmp_path / "log").open() as file:
         path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
-        assert map_block(Record(1, 2, 3, path)) is None
+        assert map_version(Record(1, 2, 3, path)) is None
 
 
 def test_a_board_of_another_host_is_not_here() -> None:
@@ -202,9 +202,9 @@ def _read_until(place: Place, last: int, found: Any) -> None:
     step = -1
     while step < last:
         record = board.read()
-        block = None if record is None or record.step == step else map_block(record)
-        seen = None if block is None else unpack(block)
-        if seen is not None:
+        mapped = None if record is None or record.step == step else map_version(record)
+        if mapped is not None:
+            seen = mapped.version
             whole &= all((value == seen.step).all() for value in seen.values)
             step = seen.step
     found.put(whole)
