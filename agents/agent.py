@@ -7,9 +7,10 @@ variables. Everything here is plain data and protocols: no TensorFlow, no RPC, n
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import Any, NamedTuple, Optional, Protocol, Union
 
 import dm_env
+import numpy as np
 from acme import specs
 from numpy.typing import NDArray
 
@@ -87,6 +88,38 @@ class StepResult(NamedTuple):
     trained_timesteps: int
 
 
+class SparseGradient(NamedTuple):
+    """The gradient of a variable of which only some rows have one.
+
+    Attributes:
+        rows: int64 [n], which rows; one that is named twice has the sum.
+        values: [n, ...], their gradients.
+    """
+
+    rows: NDArray[np.int64]
+    values: NDArray[Any]
+
+
+Gradient = Union[NDArray[Any], SparseGradient]
+
+
+class Gradients(NamedTuple):
+    """What one batch says of how a model should change.
+
+    Attributes:
+        values: One gradient a variable of `SharedModel.gradient_specs`, of the mean loss over the
+            batch.
+        state: What the batch made of `SharedModel.state_specs`, such as moving averages.
+        weight: What the mean was taken over: items, or steps that a mask lets count.
+        normaliser: What the loss was divided by besides, such as the largest importance weight.
+    """
+
+    values: Sequence[Gradient]
+    state: Sequence[NDArray[Any]] = ()
+    weight: float = 1.0
+    normaliser: float = 1.0
+
+
 class Writer(Protocol):
     """Writes items to replay, in the background; a full replay makes the calls wait.
 
@@ -160,6 +193,51 @@ class Learner(Protocol):
         Raises:
             ValueError: It is the state of another kind of learner.
         """
+
+
+class SharedModel(Protocol):
+    """A model that several learn with together, and the optimizer that changes it."""
+
+    @property
+    def gradient_specs(self) -> Mapping[str, specs.Array]:
+        """The variables that get gradients, by name, in the order of `Gradients.values`."""
+
+    @property
+    def state_specs(self) -> Mapping[str, specs.Array]:
+        """The variables that change otherwise, in the order of `Gradients.state`.
+
+        They become the mean of what the batches made of them.
+        """
+
+    def apply_gradients(
+        self, gradients: Sequence[Gradient], state: Sequence[NDArray[Any]]
+    ) -> Mapping[str, Any]:
+        """Takes one optimizer step; returns scalars of it by name ('gradient_norm', ...)."""
+
+    def model(self) -> Variables:
+        """Returns all that gradients depend on, as arrays that are only read.
+
+        They may be the model's own memory, and are let go of before the next step.
+        """
+
+    def set_model(self, values: Variables) -> None:
+        """Takes up what `model` returned, perhaps in another process."""
+
+    def variables(self) -> Variables:
+        """See `Learner.variables`."""
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """See `Learner.state`."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """See `Learner.restore`."""
+
+
+class ParallelLearner(Learner, SharedModel, Protocol):
+    """A learner that can also be one of several, whose gradients are reduced to one."""
+
+    def gradients(self, sample: Sample) -> tuple[Gradients, StepResult]:
+        """Computes what `step` would change by, and changes nothing."""
 
 
 class Agent(Protocol):

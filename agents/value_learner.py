@@ -1,18 +1,41 @@
 """What learners with a target network do in the same way."""
 
-from collections.abc import Mapping
-from typing import Any
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from acme import specs
 from numpy.typing import NDArray
 
-from agents.agent import Variables
+from agents import tensors
+from agents.agent import Gradient, Gradients, Sample, StepResult, Variables
 from agents.config import ReplayConfig
 
 
-class ValueLearner:
+class BatchOutcome(NamedTuple):
+    """What a batch of B items says, as tensors.
+
+    Attributes:
+        gradients: Of the online network's parameters, of the mean loss over the batch.
+        normaliser: float64 [], the largest importance weight, by which all were divided.
+        priorities: float32 [B], the items' new priorities.
+        trained_timesteps: float32 [], environment steps that the loss was taken over.
+        metrics: Scalars by name.
+    """
+
+    gradients: list[tf.Tensor]
+    normaliser: tf.Tensor
+    priorities: tf.Tensor
+    trained_timesteps: tf.Tensor
+    metrics: dict[str, tf.Tensor]
+
+
+class ValueLearner(abc.ABC):
     """An online network, the target network that follows it, and the online network's optimizer.
+
+    It implements `agents.agent.ParallelLearner`; what is left to each agent is its loss.
 
     Attributes:
         online: The network that is trained.
@@ -30,6 +53,66 @@ class ValueLearner:
         self._max_gradient_norm = config.max_gradient_norm
         self._target_update_period = config.target_update_period
         optimizer._initialize(online.parameters)  # Its first step would, within a graph.
+        self._step = tf.function(self._take_step, autograph=False)
+        self._outcome = tf.function(self.outcome, autograph=False)
+        self._apply = tf.function(self.apply, autograph=False)
+
+    @abc.abstractmethod
+    def outcome(
+        self, probability: tf.Tensor, table_size: tf.Tensor, data: Mapping[str, tf.Tensor]
+    ) -> BatchOutcome:
+        """Computes what a batch says; the arguments are the parts of `agents.agent.Sample`."""
+
+    def step(self, sample: Sample) -> StepResult:
+        """Takes one optimizer step and returns the items' new priorities."""
+        outcome = self._step(sample.probability, sample.table_size, dict(sample.data))
+        return _result(outcome)
+
+    def gradients(self, sample: Sample) -> tuple[Gradients, StepResult]:
+        """Computes what `step` would change the online network by, and changes nothing."""
+        outcome = self._outcome(sample.probability, sample.table_size, dict(sample.data))
+        values = [tensors.to_gradient(gradient) for gradient in outcome.gradients]
+        weight = float(outcome.priorities.shape[0])
+        return Gradients(values, (), weight, float(outcome.normaliser)), _result(outcome)
+
+    def apply_gradients(
+        self, gradients: Sequence[Gradient], state: Sequence[NDArray[Any]]
+    ) -> Mapping[str, tf.Tensor]:
+        """Takes one optimizer step; there is no `state`."""
+        given = [
+            tensors.from_gradient(gradient, parameter.shape)
+            for gradient, parameter in zip(gradients, self.online.parameters, strict=True)
+        ]
+        return {"gradient_norm": self._apply(given)}
+
+    @property
+    def gradient_specs(self) -> Mapping[str, specs.Array]:
+        """The online network's parameters, by name."""
+        return tensors.specs_of(self.online.parameters)
+
+    @property
+    def state_specs(self) -> Mapping[str, specs.Array]:
+        """Nothing: the target network is the same for all who have taken the same steps."""
+        return {}
+
+    def model(self) -> Variables:
+        """Returns both networks' parameters and the step count; nothing is copied."""
+        return [np.asarray(variable.read_value()) for variable in self._model()]
+
+    def set_model(self, values: Variables) -> None:
+        """Takes up what `model` returned."""
+        for variable, value in zip(self._model(), values, strict=True):
+            variable.assign(value)
+
+    def _model(self) -> list[tf.Variable]:
+        return [*self.online.parameters, *self.target.parameters, self.steps]
+
+    def _take_step(
+        self, probability: tf.Tensor, table_size: tf.Tensor, data: Mapping[str, tf.Tensor]
+    ) -> BatchOutcome:
+        outcome = self.outcome(probability, table_size, data)
+        outcome.metrics["gradient_norm"] = self.apply(outcome.gradients)
+        return outcome
 
     def variables(self) -> Variables:
         """Returns the online network's variables, in the order of its `parameters`.
@@ -92,3 +175,7 @@ class ValueLearner:
     def _copy_to_target(self) -> tf.Operation:
         pairs = zip(self.target.parameters, self.online.parameters, strict=True)
         return tf.group([target.assign(parameter) for target, parameter in pairs])
+
+
+def _result(outcome: BatchOutcome) -> StepResult:
+    return StepResult(outcome.priorities, outcome.metrics, int(outcome.trained_timesteps))

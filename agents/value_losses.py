@@ -34,7 +34,9 @@ def double_q_td_error(
     return tf.stop_gradient(target) - tf.gather(q_tm1, action_tm1, batch_dims=1)
 
 
-def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: float) -> tf.Tensor:
+def importance_weights(
+    probability: tf.Tensor, table_size: tf.Tensor, exponent: float
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes the weights that undo the bias of prioritized sampling.
 
         w_i = (N * P(i)) ** -beta / max_j (N * P(j)) ** -beta
@@ -48,8 +50,10 @@ def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: 
         exponent: beta.
 
     Returns:
-        float32 [B], in (0, 1]; the largest is 1.
+        float32 [B], the weights, in (0, 1], of which the largest is 1; and float64 [], the maximum
+        that they were divided by.
     """
     expected = tf.cast(table_size, tf.float64) * tf.cast(probability, tf.float64)
     weights = expected ** tf.constant(-exponent, tf.float64)
-    return tf.cast(weights / tf.reduce_max(weights), tf.float32)
+    largest = tf.reduce_max(weights)
+    return tf.cast(weights / largest, tf.float32), largest

@@ -6,11 +6,11 @@ import sonnet as snt
 import tensorflow as tf
 
 from agents import value_losses
-from agents.agent import EnvironmentSpec, Sample, StepResult
+from agents.agent import EnvironmentSpec
 from agents.apex import items
 from agents.apex.config import ApexConfig
 from agents.apex.networks import DuelingNetwork
-from agents.value_learner import ValueLearner
+from agents.value_learner import BatchOutcome, ValueLearner
 
 
 def observations(
@@ -39,7 +39,7 @@ def observations(
 
 
 class ApexLearner(ValueLearner):
-    """Trains the Q-network on batches of items; implements `agents.agent.Learner`."""
+    """Trains the Q-network on batches of items; implements `agents.agent.ParallelLearner`."""
 
     def __init__(self, config: ApexConfig, spec: EnvironmentSpec, seed: int):
         """Makes the networks and the optimizer.
@@ -55,20 +55,17 @@ class ApexLearner(ValueLearner):
         super().__init__(config, online, target, _make_optimizer(config))
         self._config = config
         self._spec = spec
-        self._update = tf.function(self._take_step, autograph=False)
 
-    def step(self, sample: Sample) -> StepResult:
-        """Takes one optimizer step and returns the items' new priorities, |delta| + epsilon."""
-        priorities, metrics = self._update(sample.probability, sample.table_size, dict(sample.data))
-        return StepResult(priorities, metrics, int(priorities.shape[0]))
-
-    def _take_step(
+    def outcome(
         self, probability: tf.Tensor, table_size: tf.Tensor, data: Mapping[str, tf.Tensor]
-    ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
-        """Minimises mean_i w_i * delta_i^2 / 2 (Horgan et al. 2018, section 3.1) by one step."""
+    ) -> BatchOutcome:
+        """Computes the gradient of mean_i w_i * delta_i^2 / 2 (Horgan et al. 2018, section 3.1).
+
+        New priorities are |delta| + epsilon.
+        """
         row = data["row"]
         begin, end = observations(data, self._spec, self._config.n_step)
-        weights = value_losses.importance_weights(
+        weights, largest = value_losses.importance_weights(
             probability, table_size, self._config.importance_exponent
         )
         q_t = self.target(end)
@@ -84,16 +81,20 @@ class ApexLearner(ValueLearner):
                 q_t_selector,
             )
             loss = tf.reduce_mean(weights * tf.square(delta)) / 2.0
-        norm = self.apply(tape.gradient(loss, self.online.parameters))
         error = tf.abs(delta)
         metrics = {
             "loss": loss,
-            "gradient_norm": norm,
             "q_value": tf.reduce_mean(q_tm1),
             "td_error": tf.reduce_mean(error),
             "importance_weight": tf.reduce_mean(weights),
         }
-        return error + self._config.priority_epsilon, metrics
+        return BatchOutcome(
+            tape.gradient(loss, self.online.parameters),
+            largest,
+            error + self._config.priority_epsilon,
+            tf.cast(tf.size(delta), tf.float32),
+            metrics,
+        )
 
 
 def _make_optimizer(config: ApexConfig) -> snt.Optimizer:

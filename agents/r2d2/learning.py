@@ -8,11 +8,11 @@ import tensorflow as tf
 import tensorflow.experimental.numpy as tnp
 
 from agents import value_losses
-from agents.agent import EnvironmentSpec, Sample, StepResult
+from agents.agent import EnvironmentSpec
 from agents.r2d2 import items, values
 from agents.r2d2.config import R2D2Config
 from agents.r2d2.networks import Inputs, RecurrentNetwork
-from agents.value_learner import ValueLearner
+from agents.value_learner import BatchOutcome, ValueLearner
 
 
 class Sequences(NamedTuple):
@@ -96,7 +96,7 @@ def td_errors(
 
 
 class R2D2Learner(ValueLearner):
-    """Trains the recurrent Q-network on sequences; implements `agents.agent.Learner`."""
+    """Trains the recurrent Q-network on sequences; implements `agents.agent.ParallelLearner`."""
 
     def __init__(self, config: R2D2Config, spec: EnvironmentSpec, seed: int):
         """Makes the networks and the optimizer.
@@ -114,19 +114,11 @@ class R2D2Learner(ValueLearner):
         super().__init__(config, online, target, optimizer)
         self._config = config
         self._spec = spec
-        self._update = tf.function(self._take_step, autograph=False)
 
-    def step(self, sample: Sample) -> StepResult:
-        """Takes one optimizer step and returns the sequences' new priorities."""
-        priorities, trained, metrics = self._update(
-            sample.probability, sample.table_size, dict(sample.data)
-        )
-        return StepResult(priorities, metrics, int(trained))
-
-    def _take_step(
+    def outcome(
         self, probability: tf.Tensor, table_size: tf.Tensor, data: Mapping[str, tf.Tensor]
-    ) -> tuple[tf.Tensor, tf.Tensor, Mapping[str, tf.Tensor]]:
-        """Minimises the mean over b of w_b sum_t delta_tb^2 / 2 by one step."""
+    ) -> BatchOutcome:
+        """Computes the gradient of the mean over b of w_b sum_t delta_tb^2 / 2."""
         config, burn_in = self._config, self._config.burn_in
         version, state, timesteps = items.unpack(
             tnp, data["row"], config.trace_length, config.state_size
@@ -136,7 +128,7 @@ class R2D2Learner(ValueLearner):
         trained = tf.nest.map_structure(lambda column: column[burn_in:], whole)
         real = trained.real[:-1]
         num_real = tf.reduce_sum(real)
-        weights = value_losses.importance_weights(
+        weights, largest = value_losses.importance_weights(
             probability, table_size, config.importance_exponent
         )
         target_state = state
@@ -149,14 +141,18 @@ class R2D2Learner(ValueLearner):
             delta = td_errors(trained, q, q_target, config.discount, config.n_step)
             loss = tf.reduce_mean(weights * tf.reduce_sum(tf.square(delta), axis=0)) / 2.0
         staleness = tf.reduce_mean(tf.cast(self.steps, tf.float32) - version)
-        norm = self.apply(tape.gradient(loss, self.online.parameters))
         priorities = values.sequence_priority(tnp, delta, real, config.max_priority_weight)
         metrics = {
             "loss": loss,
-            "gradient_norm": norm,
             "q_value": tf.reduce_sum(tf.reduce_mean(q[:-1], axis=2) * real) / num_real,
             "td_error": tf.reduce_sum(tf.abs(delta)) / num_real,
             "importance_weight": tf.reduce_mean(weights),
             "staleness": staleness,
         }
-        return priorities + config.priority_epsilon, num_real, metrics
+        return BatchOutcome(
+            tape.gradient(loss, self.online.parameters),
+            largest,
+            priorities + config.priority_epsilon,
+            num_real,
+            metrics,
+        )

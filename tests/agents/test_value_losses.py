@@ -31,7 +31,7 @@ def test_gradients_flow_into_the_value_of_the_taken_action_only():
 
 def test_importance_weights_undo_the_sampling_bias_relative_to_the_batch():
     # (10 * 0.1)^-0.5 = 1, (10 * 0.4)^-0.5 = 0.5, (5 * 0.8)^-0.5 = 0.5.
-    weights = value_losses.importance_weights(
+    weights, _ = value_losses.importance_weights(
         tf.constant([0.1, 0.4, 0.8], tf.float64), tf.constant([10, 10, 5], tf.int64), 0.5
     )
     assert weights.dtype == tf.float32
@@ -39,7 +39,7 @@ def test_importance_weights_undo_the_sampling_bias_relative_to_the_batch():
 
 
 def test_the_largest_importance_weight_of_a_batch_is_one():
-    weights = value_losses.importance_weights(
+    weights, _ = value_losses.importance_weights(
         tf.constant([0.4, 0.8], tf.float64), tf.constant([10, 10], tf.int64), 1.0
     )
     np.testing.assert_allclose(weights, [1.0, 0.5])
@@ -47,14 +47,14 @@ def test_the_largest_importance_weight_of_a_batch_is_one():
 
 def test_importance_weights_are_exact_for_extreme_probabilities():
     # A float32 holds no probability below 1e-45.
-    weights = value_losses.importance_weights(
+    weights, _ = value_losses.importance_weights(
         tf.constant([1e-60, 1e-58], tf.float64), tf.constant([2_000_000] * 2, tf.int64), 0.5
     )
     np.testing.assert_allclose(weights, [1.0, 0.1], rtol=1e-6)
 
 
 def test_without_an_exponent_all_importance_weights_are_one():
-    weights = value_losses.importance_weights(
+    weights, _ = value_losses.importance_weights(
         tf.constant([0.1, 0.9], tf.float64), tf.constant([10, 10], tf.int64), 0.0
     )
     np.testing.assert_allclose(weights, [1.0, 1.0])

@@ -168,10 +168,10 @@ def test_learners_of_one_seed_learn_the_same():
 def test_the_learner_is_traced_for_its_first_batch_only():
     learner = ApexLearner(SMALL, VECTOR, seed=0)
     learner.step(make_sample(RANDOM_ROWS))
-    traces = learner._update.experimental_get_tracing_count()
+    traces = learner._step.experimental_get_tracing_count()
     for scale in (2, 3):
         learner.step(make_sample(RANDOM_ROWS * [scale, scale, 1, scale, 1], table_size=10 * scale))
-    assert learner._update.experimental_get_tracing_count() == traces
+    assert learner._step.experimental_get_tracing_count() == traces
 
 
 def test_frames_are_learnt_from_as_they_come_out_of_replay():

@@ -1,0 +1,39 @@
+"""TensorFlow's variables and gradients as arrays with names."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Union
+
+import numpy as np
+import tensorflow as tf
+from acme import specs
+
+from agents.agent import Gradient, SparseGradient
+
+
+def specs_of(variables: Sequence[tf.Variable]) -> Mapping[str, specs.Array]:
+    """Returns the specs of variables by name; those of the same name are numbered."""
+    found: dict[str, specs.Array] = {}
+    for variable in variables:
+        name = base = variable.name.partition(":")[0]
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{base}_{number}"
+        found[name] = specs.Array(tuple(variable.shape), variable.dtype.as_numpy_dtype, name)
+    return found
+
+
+def to_gradient(gradient: Union[tf.Tensor, tf.IndexedSlices]) -> Gradient:
+    """Returns a gradient as arrays; it is not copied where it is in the host's memory."""
+    if isinstance(gradient, tf.IndexedSlices):
+        rows = np.asarray(gradient.indices, np.int64)
+        return SparseGradient(rows, np.asarray(gradient.values))
+    return np.asarray(gradient)
+
+
+def from_gradient(gradient: Gradient, shape: Any) -> Union[tf.Tensor, tf.IndexedSlices]:
+    """Returns a gradient, of a variable of that shape, as TensorFlow has it."""
+    if isinstance(gradient, SparseGradient):
+        rows, values = map(tf.convert_to_tensor, gradient)
+        return tf.IndexedSlices(values, rows, tf.constant(list(shape), tf.int64))
+    return tf.convert_to_tensor(gradient)
