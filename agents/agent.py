@@ -172,17 +172,8 @@ class Actor(Protocol):
         """
 
 
-class Learner(Protocol):
-    """Turns samples into updates. Not thread-safe."""
-
-    def step(self, sample: Sample) -> StepResult:
-        """Takes one optimizer step."""
-
-    def variables(self) -> Variables:
-        """Returns the online network's variables, as arrays that are only read.
-
-        They may be the network's own memory, and are let go of before the next step.
-        """
+class Saved(Protocol):
+    """What checkpoints are saved of."""
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Copies all that later steps depend on, by name."""
@@ -195,7 +186,20 @@ class Learner(Protocol):
         """
 
 
-class SharedModel(Protocol):
+class Learner(Saved, Protocol):
+    """Turns samples into updates. Not thread-safe."""
+
+    def step(self, sample: Sample) -> StepResult:
+        """Takes one optimizer step."""
+
+    def variables(self) -> Variables:
+        """Returns the online network's variables, as arrays that are only read.
+
+        They may be the network's own memory, and are let go of before the next step.
+        """
+
+
+class SharedModel(Saved, Protocol):
     """A model that several learn with together, and the optimizer that changes it."""
 
     @property
@@ -225,12 +229,6 @@ class SharedModel(Protocol):
 
     def variables(self) -> Variables:
         """See `Learner.variables`."""
-
-    def state(self) -> Mapping[str, NDArray[Any]]:
-        """See `Learner.state`."""
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """See `Learner.restore`."""
 
 
 class ParallelLearner(Learner, SharedModel, Protocol):

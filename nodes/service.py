@@ -13,6 +13,8 @@ ClientT = TypeVar("ClientT", covariant=True)
 ServiceT = TypeVar("ServiceT")
 P = ParamSpec("P")
 
+_THREADS = 16
+
 MakeClient = Callable[[str], Any]
 """Makes a client from the `host:port` of a service."""
 
@@ -64,6 +66,7 @@ class ServiceNode(lp.CourierNode, Generic[ClientT]):
         client_type: type,
         make_client: MakeClient = courier.Client,
         traits: Optional[contract.Traits] = None,
+        threads: int = _THREADS,
         **kwargs: Any,
     ) -> None:
         """Initializes the node.
@@ -75,13 +78,14 @@ class ServiceNode(lp.CourierNode, Generic[ClientT]):
             client_type: What the node's handle dereferences to.
             make_client: Makes the client from the service's address; a Courier client unless told.
             traits: What the node says of itself to a launcher.
+            threads: Calls that the service answers at a time; the others wait.
             **kwargs: The constructor's named arguments, likewise.
 
         Raises:
             wiring.WiringError: The arguments do not fit the constructor's signature.
         """
         wiring.check_arguments(constructor, args, kwargs)
-        super().__init__(constructor, *args, **kwargs)
+        super().__init__(constructor, *args, courier_kwargs={"thread_pool_size": threads}, **kwargs)
         self._client_type = client_type
         self._make_client = make_client
         if traits is not None:
