@@ -13,7 +13,7 @@ MOST = 10_000
 """More replicas, or environments of one, than a machine or a small cluster runs."""
 NETWORKS = ("own", "host")
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):(\d{1,5})", re.ASCII)
-_REPLICAS = ("num_actors", "envs_per_actor", "replay_shards")
+_REPLICAS = ("num_actors", "envs_per_actor", "replay_shards", "num_learners")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,10 @@ class Settings:
         num_actors: Actors.
         envs_per_actor: Environments of each actor.
         replay_shards: Replay servers.
+        num_learners: Learners, which take each step together.
+        num_reducers: Secondary reducers between several learners and the one that takes the steps.
+        async_learners: Let learners not wait for each other, so that each gradient is a step.
+        max_staleness: Steps by which a gradient may be late then (twice num_learners unless told).
         replay_address: Replay servers that stand already, host:port,host:port, instead of own ones.
         max_steps: Environment steps of all actors after which the run ends.
         stop_when_solved: End once the environment counts as solved.
@@ -58,6 +62,10 @@ class Settings:
     num_actors: int = 4
     envs_per_actor: int = 1
     replay_shards: int = 1
+    num_learners: int = 1
+    num_reducers: int = 0
+    async_learners: bool = False
+    max_staleness: Optional[int] = None
     replay_address: Optional[str] = None
     max_steps: Optional[int] = None
     stop_when_solved: bool = True
@@ -78,6 +86,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name} must be at least 1, got {value}.")
+        self._check_learners()
         for name in ("checkpoint_seconds", "stall_timeout"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -93,6 +102,22 @@ class Settings:
         if self.seed < 0:
             raise UsageError(f"--seed must not be negative, got {self.seed}.")
         _check_addresses(self.replay_addresses)
+
+    def _check_learners(self) -> None:
+        most = self.num_learners if self.num_learners > 1 else 0
+        if not 0 <= self.num_reducers <= most:
+            raise UsageError(
+                f"--num_reducers must be between 0 and {most} with --num_learners="
+                f"{self.num_learners}, got {self.num_reducers}."
+            )
+        if self.async_learners and self.num_learners == 1:
+            raise UsageError("--async_learners means nothing with one learner: leave it out.")
+        if self.max_staleness is None:
+            return
+        if not self.async_learners:
+            raise UsageError("--max_staleness is for --async_learners: leave it out.")
+        if self.max_staleness < 0:
+            raise UsageError(f"--max_staleness must not be negative, got {self.max_staleness}.")
 
     @property
     def replay_addresses(self) -> tuple[str, ...]:

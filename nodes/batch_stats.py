@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nodes.publisher import Publisher
 from nodes.sampling import Batch
 
 _MAX_BATCHES = 16
@@ -53,7 +52,7 @@ class BatchStats:
         with self._lock:
             self._batches.append(facts)
 
-    def gauges(self, publisher: Publisher) -> dict[str, float]:
+    def gauges(self, incarnation: int, number: int) -> dict[str, float]:
         """Returns figures of the batches since the last call, by name; none if there was none.
 
         Ages are from the making of the version of the weights that an item was made with to its
@@ -62,20 +61,20 @@ class BatchStats:
         the probability with which it was drawn.
 
         Args:
-            publisher: The learner's.
+            incarnation: The learner's life.
+            number: Versions that it has made in it.
         """
         with self._lock:
             batches = list(self._batches)
             self._batches.clear()
         if not batches:
             return {}
-        age, incarnation, number, priority, probability = map(
+        age, makers, numbers, priority, probability = map(
             np.concatenate, zip(*batches, strict=True)
         )
-        ours = incarnation == publisher.incarnation
         return {
-            **_spread("weight_age_seconds", age[incarnation != 0]),
-            **_spread("weight_age_versions", publisher.number - number[ours]),
+            **_spread("weight_age_seconds", age[makers != 0]),
+            **_spread("weight_age_versions", number - numbers[makers == incarnation]),
             **_quantiles("priority", priority, 1 / probability),
             **_histogram(priority, 1 / probability),
         }

@@ -12,6 +12,7 @@ from nodes.checkpoints import Schedule
 from nodes.contributions import BACKENDS, Contribution, NotAGradient, Ticket
 from nodes.counter import CounterClient
 from nodes.gathering import Closed, Gathering, Outcome, Round
+from nodes.learner import STALE_SECONDS
 from nodes.learner_checkpoints import LearnerCheckpoints
 from nodes.ledger import Fate, Ledger
 from nodes.publisher import Publisher
@@ -23,8 +24,6 @@ _TAKE_SECONDS = 0.2
 _FETCH_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 _REPORT_SECONDS = 0.5
-_STALE_SECONDS = 2.0
-"""Where steps are slow, those who act get a version after this time, whatever the period."""
 
 MakeModel = Callable[[], SharedModel]
 
@@ -172,7 +171,7 @@ class PrimaryReducer:
                 looked = now
                 self._runtime.report_progress()
                 due = self._step % self._publish_period == 0
-                if publisher is not None and (due or publisher.idle_seconds > _STALE_SECONDS):
+                if publisher is not None and (due or publisher.idle_seconds > STALE_SECONDS):
                     publisher.offer(self._step, self._model.variables)
             if now - looked > _LOOK_SECONDS:
                 looked = now

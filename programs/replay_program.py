@@ -1,10 +1,14 @@
 """The program of agents that learn from replay: Ape-X and R2D2 share it.
 
-actors -> replay -> learner -> variables -> relay -> actors, evaluator
-everyone -> counter -> coordinator -> stop
+    actors -> replay -> learner -> variables -> relay -> actors, evaluator
+    everyone -> counter -> coordinator -> stop
+
+Several learners share the steps: learners -> secondary reducers -> reducer -> models -> learners,
+and the reducer is who publishes the variables.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Optional
 
@@ -14,9 +18,12 @@ from agents.agent import Agent, TableSpec
 from nodes import checkpoints
 from nodes.actor import MakeEnvironments, actor_node
 from nodes.coordinator import coordinator_node
-from nodes.counter import counter_node
+from nodes.counter import CounterClient, counter_node
 from nodes.evaluator import evaluator_node
+from nodes.gradients import gradient_reducers
 from nodes.learner import learner_node
+from nodes.parallel_learner import parallel_learner, parallel_learner_node
+from nodes.reducer import Reduction
 from nodes.replay import (
     MAX_SAVED_BYTES,
     ReplayHandle,
@@ -25,8 +32,9 @@ from nodes.replay import (
     replay_shards,
     shard_of,
 )
+from nodes.service import Handle
 from nodes.variable_relay import variable_relay_node
-from nodes.variables import variable_source_node
+from nodes.variables import VariableClient, variable_source_node
 from programs.program import Program
 from usage import UsageError
 
@@ -39,6 +47,12 @@ class ReplayOptions:
         num_actors: Actors.
         envs_per_actor: Environments of each actor, acted in with one forward pass.
         replay_shards: Replay servers.
+        num_learners: Learners; several of them take each step together.
+        num_reducers: Secondary reducers between them and the one that takes the steps.
+        async_learners: Whether learners do not wait for each other, and each one's gradient is a
+            step.
+        max_staleness: Steps by which a gradient may then be late; twice as many as there are
+            learners unless given.
         replay_addresses: Servers that stand already, as `host:port`, which are used instead.
         evaluator_envs: Environments of the evaluator, and so episodes a round.
         evaluator_duty: Share of its time in which the evaluator plays.
@@ -55,6 +69,10 @@ class ReplayOptions:
     num_actors: int = 4
     envs_per_actor: int = 1
     replay_shards: int = 1
+    num_learners: int = 1
+    num_reducers: int = 0
+    async_learners: bool = False
+    max_staleness: Optional[int] = None
     replay_addresses: Sequence[str] = ()
     evaluator_envs: int = 10
     evaluator_duty: float = 0.15
@@ -65,7 +83,13 @@ class ReplayOptions:
     checkpoints_kept: int = checkpoints.DEFAULT.keep
 
     def __post_init__(self) -> None:
-        for name in ("num_actors", "envs_per_actor", "replay_shards", "evaluator_envs"):
+        for name in (
+            "num_actors",
+            "envs_per_actor",
+            "replay_shards",
+            "num_learners",
+            "evaluator_envs",
+        ):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.max_steps is not None and self.max_steps < 1:
@@ -73,11 +97,25 @@ class ReplayOptions:
         if self.seed < 0:
             raise UsageError(f"seed must not be negative, got {self.seed}.")
         self.schedule  # noqa: B018 - checks its fields
+        self.reduction  # noqa: B018 - likewise
+        if not 0 <= self.num_reducers <= (self.num_learners if self.num_learners > 1 else 0):
+            raise UsageError(
+                f"num_reducers must be between 0 and num_learners ({self.num_learners}), and 0 "
+                f"where there is one learner, got {self.num_reducers}."
+            )
 
     @property
     def schedule(self) -> checkpoints.Schedule:
         """When checkpoints are saved."""
         return checkpoints.Schedule(self.checkpoint_seconds, self.checkpoints_kept)
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the gradients of several learners become one step's."""
+        if not self.async_learners:
+            return Reduction(max_staleness=self.max_staleness or 0)
+        staleness = 2 * self.num_learners if self.max_staleness is None else self.max_staleness
+        return Reduction(synchronous=False, max_staleness=staleness)
 
 
 def make_program(
@@ -99,17 +137,7 @@ def make_program(
     with program.group("relay"):
         nearby_variables = program.add_node(variable_relay_node(variables))
     replay = _add_replay(program, agent, options)
-    with program.group("learner"):
-        program.add_node(
-            learner_node(
-                agent,
-                replay,
-                variables,
-                counter,
-                _seed(options.seed, "learner", 0),
-                options.schedule,
-            )
-        )
+    _add_learners(program, agent, replay, variables, counter, options)
     with program.group("actor"):
         for index in range(options.num_actors):
             program.add_node(
@@ -151,6 +179,56 @@ def _add_replay(program: Program, agent: Agent, options: ReplayOptions) -> Repla
         for shard in shards:
             program.add_node(shard)
     return replay
+
+
+def _add_learners(
+    program: Program,
+    agent: Agent,
+    replay: ReplayHandle,
+    variables: Handle[VariableClient],
+    counter: Handle[CounterClient],
+    options: ReplayOptions,
+) -> None:
+    """Adds the learner, or several with what makes one step of their gradients."""
+    seed = _seed(options.seed, "learner", 0)
+    if options.num_learners == 1:
+        with program.group("learner"):
+            program.add_node(
+                learner_node(agent, replay, variables, counter, seed, options.schedule)
+            )
+        return
+    with program.group("models"):
+        models = program.add_node(variable_source_node())
+    primary, secondaries, reducers = gradient_reducers(
+        functools.partial(parallel_learner, agent, seed),
+        models,
+        options.num_learners,
+        options.num_reducers,
+        options.reduction,
+        schedule=options.schedule,
+        variables=variables,
+        publish_period=agent.publish_period,
+        counter=counter,
+    )
+    with program.group("reducer"):
+        program.add_node(primary)
+    with program.group("secondary_reducer"):
+        for secondary in secondaries:
+            program.add_node(secondary)
+    with program.group("learner"):
+        for index in range(options.num_learners):
+            program.add_node(
+                parallel_learner_node(
+                    agent,
+                    replay,
+                    reducers,
+                    models,
+                    counter,
+                    index=index,
+                    seed=_seed(options.seed, "learner", index),
+                    synchronous=options.reduction.synchronous,
+                )
+            )
 
 
 def check_standing_replay(agent: Agent, options: ReplayOptions) -> None:

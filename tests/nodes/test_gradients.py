@@ -1,7 +1,6 @@
 """Gradients go through a tree of reducers, each is applied once or told why not."""
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, Optional
 
@@ -10,11 +9,11 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from agents.agent import Gradients, SharedModel, SparseGradient
+from agents.agent import Gradients, SharedModel
 from agents.trained_model import TrainedModel
-from launchers.run import Run, launch
-from nodes.gradients import GradientRefused, Pusher, Reducers, ReducersClient, gradient_reducers
+from launchers.run import launch
 from nodes.gathering import Outcome
+from nodes.gradients import Pusher, ReducersClient, gradient_reducers
 from nodes.reducer import Reduction
 from nodes.variables import VariableClient, variable_source_node
 from programs.program import Program
