@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
 import numpy as np
+import sonnet as snt
 import tensorflow as tf
 from acme import specs
 from numpy.typing import NDArray
@@ -52,6 +53,7 @@ class TrainedModel:
         self._max_gradient_norm = max_gradient_norm
         if learning_rate is not None:
             optimizer.learning_rate = tf.Variable(learning_rate(0), trainable=False)
+        snt.allow_empty_variables(optimizer)  # Plain gradient descent has none.
         if hasattr(optimizer, "_initialize"):
             optimizer._initialize(self.trained)  # Its first step would, within a graph.
         self._apply = tf.function(self.apply, autograph=False)

@@ -39,7 +39,7 @@ class _Client:
     """What is known of one client.
 
     Attributes:
-        pushed: How many gradients it has pushed, as far as one of them has a fate.
+        pushed: How many gradients it has pushed, as far as they, or later ones, have come.
         account: What became of them.
         fates: Fates of the newest, by number.
     """
@@ -60,7 +60,7 @@ class Ledger:
         self._clients: dict[tuple[int, int], _Client] = {}
         self._former = Account()
         self._former_pushed = 0
-        self._void: dict[tuple[int, int, int], int] = {}
+        self._void: dict[tuple[int, ...], int] = {}
 
     @property
     def total(self) -> Account:
@@ -70,7 +70,7 @@ class Ledger:
 
     @property
     def pushed(self) -> int:
-        """Gradients that were pushed, as far as a client has heard of a later one's fate."""
+        """Gradients that were pushed, as far as they, or later ones, have come."""
         return self._former_pushed + sum(client.pushed for client in self._clients.values())
 
     def of(self, member: int, client: int) -> Account:
@@ -83,21 +83,22 @@ class Ledger:
         client = self._clients.get((ticket.member, ticket.client))
         return None if client is None else client.fates.get(ticket.number)
 
+    def note(self, tickets: Iterable[Ticket]) -> None:
+        """Takes note of gradients that have come, and have no fate yet."""
+        for ticket in tickets:
+            self._hear_of(ticket)
+
     def settle(self, tickets: Iterable[Ticket], fate: Fate) -> None:
         """Gives a fate to gradients; those that have one keep it."""
         for ticket in tickets:
             if self.fate(ticket) is not None:
                 continue
-            key = (ticket.member, ticket.client)
-            client = self._clients.pop(key, None) or _Client(0, Account(), {})
-            self._clients[key] = client  # Who was heard of last stands last.
-            self._forget_old_clients()
-            client.pushed = max(client.pushed, ticket.number + 1)
+            client = self._hear_of(ticket)
             client.account = client.account.plus(fate)
             client.fates[ticket.number] = fate
             if len(client.fates) > _REMEMBERED:
                 del client.fates[min(client.fates)]
-            self._void.pop((*key, ticket.number), None)
+            self._void.pop(ticket[:3], None)
 
     def withdraw(self, ticket: Ticket) -> None:
         """Lets this attempt, and those before it, come to nothing whenever they arrive."""
@@ -129,6 +130,14 @@ class Ledger:
         for member, client, pushed, account, fates in content["clients"]:
             ledger._clients[member, client] = _Client(pushed, Account(*account), dict(fates))
         return ledger
+
+    def _hear_of(self, ticket: Ticket) -> _Client:
+        key = ticket.member, ticket.client
+        client = self._clients.pop(key, None) or _Client(0, Account(), {})
+        client.pushed = max(client.pushed, ticket.number + 1)
+        self._clients[key] = client  # Who was heard of last stands last.
+        self._forget_old_clients()
+        return client
 
     def _forget_old_clients(self) -> None:
         while len(self._clients) > _MOST_CLIENTS:

@@ -96,6 +96,7 @@ class PrimaryReducer:
             return Outcome("refused", self._step, str(error))
         with self._lock:
             self._bytes += contribution.nbytes
+            self._ledger.note(contribution.tickets)
             decided = self._decide(contribution)
             pending = self._pending(contribution.tickets)
         if decided is not None:
@@ -103,9 +104,11 @@ class PrimaryReducer:
         if pending is not None:  # This call was made before, and its answer lost.
             return pending.result()
         try:
-            return self._gathering.add(contribution).result()
+            answer = self._gathering.add(contribution)
         except Closed:
             return Outcome("again", self._step)
+        self._leave_out_decided()  # A step may have been taken since.
+        return answer.result()
 
     def withdraw(self, *ticket: int) -> Optional[tuple[Fate, int, str]]:
         """Lets an attempt come to nothing unless it has arrived; see `PrimaryClient.withdraw`."""
@@ -202,7 +205,7 @@ class PrimaryReducer:
             raise
         with self._lock:
             self._at_work = None
-            self._leave_out(self._gathering.take_out(lambda each: self._decide(each) is not None))
+        self._leave_out_decided()
         round_.settle(Outcome("applied", self._step))
         if self._counter is not None:
             self._counter.increment_soon(learner_steps=1)
@@ -223,6 +226,11 @@ class PrimaryReducer:
             self._ledger.settle(contribution.tickets, "late")
             return Outcome("late", self._step)
         return None
+
+    def _leave_out_decided(self) -> None:
+        """Tells those whose contributions need no step, and takes them out."""
+        with self._lock:
+            self._leave_out(self._gathering.take_out(lambda each: self._decide(each) is not None))
 
     def _leave_out(
         self, left_out: Sequence[tuple[Contribution, "futures.Future[Outcome]"]]
