@@ -181,17 +181,20 @@ class Gathering:
 
     def _round_of(self, step: int) -> Round:
         for round_ in self._rounds:
-            if self._mixes_steps or round_.step == step:
+            if (self._mixes_steps or round_.step == step) and not self._is_full(round_):
                 return round_
         self._rounds.append(Round(step))
         return self._rounds[-1]
+
+    def _is_full(self, round_: Round) -> bool:
+        return not self._by_member and len(round_.tickets) >= self._size
 
     def _goes(self, round_: Round, now: float) -> bool:
         if not self._mixes_steps and round_.step < self._newest:
             return True
         if self._by_member and round_.members >= self._awaited:
             return True
-        if not self._by_member and len(round_.tickets) >= self._size:
+        if self._is_full(round_):
             return True
         if now - round_.began < self._seconds:
             return False

@@ -45,7 +45,10 @@ def test_a_round_goes_once_there_are_enough_gradients() -> None:
     gathering.add(of(0, 0))
     assert gathering.take(0) is None
     gathering.add(of(0))
-    assert gathering.take(0) is not None
+    gathering.add(of(0, number=1))
+    round_ = gathering.take(0)
+    assert round_ is not None and len(round_.tickets) == 3
+    assert gathering.take(0) is None and gathering.held == 1
 
 
 def test_who_missed_a_round_is_not_waited_for_until_he_is_back() -> None:
