@@ -157,8 +157,7 @@ class ReducersClient:
         return Pusher(member, self._primary, self._secondaries, self._at_random)
 
     def accounts(self) -> dict[str, int]:
-        """Returns how many gradients were `pushed`, and how many of them `applied`, `late` and
-        `refused`; what is missing is on its way, or was lost with who pushed it."""
+        """See `PrimaryClient.accounts`; what has no fate is on its way, or lost with its learner."""
         return self._primary.accounts()
 
 

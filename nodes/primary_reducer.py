@@ -134,9 +134,10 @@ class PrimaryReducer:
         return self._specs.pack()
 
     def accounts(self) -> dict[str, int]:
-        """Returns how many gradients were `pushed`, `applied`, `late` and `refused`."""
+        """See `PrimaryClient.accounts`."""
         with self._lock:
-            return {"pushed": self._ledger.pushed, **self._ledger.total._asdict()}
+            total = self._ledger.total._asdict()
+            return {"pushed": self._ledger.pushed, **total, "bytes": self._bytes}
 
     def accounts_of(self, member: int, client: int) -> dict[str, int]:
         """Returns what became of the gradients of one life of a learner."""
@@ -278,12 +279,10 @@ class PrimaryReducer:
     def _report(self, metrics: dict[str, Any]) -> None:
         if self._counter is None:
             return
-        steps = max(1, self._number - 1)
         self._counter.report_soon(
             "reducer/0",
             {
                 **{name: float(value) for name, value in metrics.items()},
-                **{f"gradients_{name}": count for name, count in self.accounts().items()},
-                "bytes_per_step": self._bytes / steps,
+                **{f"gradients_{name}": number for name, number in self.accounts().items()},
             },
         )

@@ -162,7 +162,13 @@ class PrimaryClient:
         return GradientSpecs.unpack(self._peer.call("specs"))
 
     def accounts(self) -> dict[str, int]:
-        """Returns how many gradients were pushed, `applied`, `late` and `refused`."""
+        """Returns what has come to the primary, by name.
+
+        Returns:
+            `pushed`: gradients of all learners, as far as they, or later ones, have come;
+            `applied`, `late`, `refused`: what became of them, over all lives of the primary; and
+            `bytes`: those of the arrays that came to it, in this life.
+        """
         return dict(self._peer.call("accounts"))
 
 

@@ -123,7 +123,8 @@ class Killed:
         with futures.ThreadPoolExecutor() as pool:
             list(pool.map(lambda handle: handle.dereference().hold(), self._learners))
         accounts = self._primary.dereference().accounts()
-        without_fate = accounts.pop("pushed") - sum(accounts.values())
+        settled = accounts["applied"] + accounts["late"] + accounts["refused"]
+        without_fate = accounts["pushed"] - settled
         assert 0 <= without_fate <= learners_killed
         client = self._models.dereference()
         wait_for(lambda: client.fetch(1.0) or client.current)
