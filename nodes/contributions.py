@@ -43,22 +43,26 @@ class Contribution(NamedTuple):
     gradients: Gradients
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays in it."""
-        arrays = [
+    def arrays(self) -> list[NDArray[Any]]:
+        """All arrays in it, one after the other."""
+        values = [
             array
             for value in self.gradients.values
             for array in (value if isinstance(value, SparseGradient) else (value,))
         ]
-        return sum(int(array.nbytes) for array in [*arrays, *self.gradients.state])
+        return [*map(np.asarray, values), *map(np.asarray, self.gradients.state)]
 
-    def pack(self) -> tuple[Any, ...]:
-        """Returns the contribution as a call carries it."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays in it."""
+        return sum(array.nbytes for array in self.arrays)
+
+    def header(self) -> tuple[Any, ...]:
+        """Returns, in a form that a call carries, what else is needed to make it from `arrays`."""
         return (
             np.array(self.tickets, np.int64),
             self.step,
-            [list(value) if is_sparse(value) else value for value in self.gradients.values],
-            list(self.gradients.state),
+            [is_sparse(value) for value in self.gradients.values],
             float(self.gradients.weight),
             float(self.gradients.normaliser),
         )
@@ -68,22 +72,15 @@ class NotAGradient(ValueError):
     """What was pushed is no gradient of the model."""
 
 
-def unpack(
-    tickets: NDArray[np.int64],
-    step: int,
-    values: Sequence[Any],
-    state: Sequence[NDArray[Any]],
-    weight: float,
-    normaliser: float,
-) -> Contribution:
-    """Returns what `Contribution.pack` has packed."""
-    gradients = [
-        SparseGradient(*value) if isinstance(value, (list, tuple)) else value for value in values
-    ]
+def assemble(header: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> Contribution:
+    """Returns the contribution that `header` and `arrays` were taken from."""
+    tickets, step, sparse, weight, normaliser = header
+    left = iter(arrays)
+    values = [SparseGradient(next(left), next(left)) if each else next(left) for each in sparse]
     return Contribution(
         [Ticket(*map(int, row)) for row in tickets],
         step,
-        Gradients(gradients, state, weight, normaliser),
+        Gradients(values, list(left), weight, normaliser),
     )
 
 

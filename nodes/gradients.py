@@ -22,9 +22,10 @@ from nodes.checkpoints import Schedule
 from nodes.contributions import Contribution, Ticket
 from nodes.counter import CounterClient
 from nodes.gathering import Outcome
-from nodes.peer import Peer, is_away
+from nodes.peer import is_away
 from nodes.primary_reducer import MakeModel, PrimaryReducer
 from nodes.reducer import Assignment, PrimaryClient, Reduction, SecondaryReducer
+from nodes.reducer_peer import Lender, ReducerPeer
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import VariableClient
 from usage import UsageError
@@ -49,7 +50,11 @@ class Pusher:
     """
 
     def __init__(
-        self, member: int, primary: PrimaryClient, secondaries: Sequence[Peer], at_random: bool
+        self,
+        member: int,
+        primary: PrimaryClient,
+        secondaries: Sequence[ReducerPeer],
+        at_random: bool,
     ) -> None:
         self.member = member
         self.client = time.time_ns()
@@ -78,58 +83,54 @@ class Pusher:
             nodes.peer.PeerLost: The primary was away for too long.
             UsageError: They are more than one call can carry.
         """
-        number = next(self._numbers)
-        for attempt in itertools.count():
-            ticket = Ticket(self.member, self.client, number, attempt)
-            contribution = Contribution([ticket], step, gradients)
-            if contribution.nbytes > _MOST_BYTES:
-                raise UsageError(
-                    f"Gradients of {contribution.nbytes / 2**30:.1f} GiB are more than one call "
-                    f"can carry, {_MOST_BYTES / 2**30:.1f} GiB: split the model."
-                )
-            call = self._start(contribution, direct=attempt > 0)
-            if not self._wait(call):
-                return None
-            outcome = self._outcome_of(call)
-            if outcome is None or outcome.fate == "again":
-                if self._stopping:
-                    return None
-                outcome = self._primary.withdraw(ticket)
-            if outcome is not None and outcome.fate == "refused":
-                raise GradientRefused(outcome.reason)
-            if outcome is not None:
-                return outcome
-        raise AssertionError
+        ticket = Ticket(self.member, self.client, next(self._numbers), attempt=0)
+        contribution = Contribution([ticket], step, gradients)
+        if contribution.nbytes > _MOST_BYTES:
+            raise UsageError(
+                f"Gradients of {contribution.nbytes / 2**30:.1f} GiB are more than one call "
+                f"can carry, {_MOST_BYTES / 2**30:.1f} GiB: split the model."
+            )
+        outcome = self._try(self._assigned(), contribution)
+        while (outcome is None or outcome.fate == "again") and not self._stopping:
+            outcome = self._primary.withdraw(ticket)
+            if outcome is None:
+                ticket = ticket._replace(attempt=ticket.attempt + 1)
+                outcome = self._try(self._primary.pushes, contribution._replace(tickets=[ticket]))
+        if outcome is None or outcome.fate == "again":
+            return None
+        if outcome.fate == "refused":
+            raise GradientRefused(outcome.reason)
+        return outcome
 
     @property
     def _stopping(self) -> bool:
         return self._runtime is not None and self._runtime.stopping
 
-    def _start(
-        self, contribution: Contribution, direct: bool
-    ) -> "futures.Future[Sequence[object]]":
-        if direct or not self._secondaries:
-            return self._primary.start_push(contribution)
+    def _assigned(self) -> ReducerPeer:
+        """Returns where the next gradient goes."""
         number = len(self._secondaries)
+        if not number:
+            return self._primary.pushes
         chosen = random.randrange(number) if self._at_random else self.member % number
-        return self._secondaries[chosen].start("push", *contribution.pack())
+        return self._secondaries[chosen]
 
-    def _wait(self, call: "futures.Future[Sequence[object]]") -> bool:
-        """Waits for an answer; returns False if the node is to stop before."""
-        while not futures.wait([call], timeout=_LOOK_SECONDS).done:
-            if self._stopping:
-                return False
-            if self._runtime is not None:
-                self._runtime.report_waiting("other learners' gradients, or the primary reducer")
-        return True
-
-    def _outcome_of(self, call: "futures.Future[Sequence[object]]") -> Optional[Outcome]:
-        error = call.exception()
-        if error is None:
-            return Outcome(*call.result())  # type: ignore[arg-type]
-        if is_away(error):
-            return None
-        raise error
+    def _try(self, reducer: ReducerPeer, contribution: Contribution) -> Optional[Outcome]:
+        """Pushes, and returns the outcome, or None if nothing was heard or the node is to stop."""
+        outcome = None
+        while outcome is None:
+            sending = reducer.start_push(contribution)
+            while not futures.wait([sending.call], timeout=_LOOK_SECONDS).done:
+                if self._stopping:
+                    return None
+                if self._runtime is not None:
+                    self._runtime.report_waiting("other learners, or the primary reducer")
+            try:
+                outcome = reducer.outcome_of(sending)
+            except Exception as error:
+                if not is_away(error):
+                    raise
+                return None
+        return outcome
 
 
 class ReducersClient:
@@ -146,9 +147,11 @@ class ReducersClient:
             assignment: See `nodes.reducer.Reduction`.
             call_seconds: How long a push may go without an answer.
         """
-        self._primary = PrimaryClient(primary, call_seconds)
+        lender = Lender()
+        self._primary = PrimaryClient(primary, call_seconds, lender)
         self._secondaries = [
-            Peer(address, "secondary reducer", call_seconds) for address in secondaries
+            ReducerPeer(address, "secondary reducer", call_seconds, lender)
+            for address in secondaries
         ]
         self._at_random = assignment == "random"
 
@@ -157,7 +160,7 @@ class ReducersClient:
         return Pusher(member, self._primary, self._secondaries, self._at_random)
 
     def accounts(self) -> dict[str, int]:
-        """See `PrimaryClient.accounts`; what has no fate is on its way, or lost with its learner."""
+        """See `PrimaryClient.accounts`."""
         return self._primary.accounts()
 
 

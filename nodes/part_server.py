@@ -13,12 +13,10 @@ from typing import Optional
 import courier
 
 from agents.agent import TableSpec
-from nodes import shared_versions
 from nodes.sample_feeds import Feed, ShardAddress, packed
 from nodes.samples import Prefetch
 from nodes.shard_sampling import ShardSampler
 from nodes.shared_versions import Mapped, Place, Record, Store, Writer
-from nodes.version import pack, packed_size
 
 _WAIT_SECONDS = 0.2
 _FORGOTTEN_SECONDS = 60.0
@@ -44,12 +42,8 @@ class _Stream:
             return None
         part = packed(samples, self.token, self._number)
         self._number += 1
-        buffer = self._writer.take_buffer(packed_size(part))
-        pack(part, buffer.memory())
-        buffer.unlock()
-        record = Record(*part.key, 0, buffer.path)
-        # Nobody fills it before the next is asked for, which is when this one has been mapped.
-        self._handed_over = shared_versions.map_version(record)
+        # It stays as it is until the next is asked for, which is when this one has been mapped.
+        record, self._handed_over = self._writer.lend(part)
         return record
 
     def close(self) -> None:

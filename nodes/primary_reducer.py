@@ -14,9 +14,10 @@ from nodes.counter import CounterClient
 from nodes.gathering import Closed, Gathering, Outcome, Round
 from nodes.learner import STALE_SECONDS
 from nodes.learner_checkpoints import LearnerCheckpoints
-from nodes.ledger import Fate, Ledger
+from nodes.ledger import Ledger
 from nodes.publisher import Publisher
 from nodes.reducer import GradientSpecs, Reduction
+from nodes.reducer_peer import TakesContributions
 from nodes.variables import VariableClient
 from nodes.version import Version
 
@@ -28,7 +29,7 @@ _REPORT_SECONDS = 0.5
 MakeModel = Callable[[], SharedModel]
 
 
-class PrimaryReducer:
+class PrimaryReducer(TakesContributions):
     """Reduces contributions, lets the model take a step with the result, and publishes it.
 
     A model is published together with the account of the gradients in it, before anybody hears
@@ -84,9 +85,7 @@ class PrimaryReducer:
         self._bytes = 0
         self._ready = threading.Event()
 
-    def push(self, *packed: Any) -> tuple[Fate, int, str]:
-        """Takes a contribution, packed, and returns its outcome once that is known."""
-        contribution = contributions.unpack(*packed)
+    def _take(self, contribution: Contribution) -> Outcome:
         self._ready.wait()
         try:
             contributions.check(contribution.gradients, *self._specs)
@@ -110,7 +109,7 @@ class PrimaryReducer:
         self._leave_out_decided()  # A step may have been taken since.
         return answer.result()
 
-    def withdraw(self, *ticket: int) -> Optional[tuple[Fate, int, str]]:
+    def withdraw(self, *ticket: int) -> Optional[Outcome]:
         """Lets an attempt come to nothing unless it has arrived; see `PrimaryClient.withdraw`."""
         self._ready.wait()
         withdrawn = Ticket(*ticket)

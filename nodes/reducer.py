@@ -3,7 +3,6 @@
 import dataclasses
 import threading
 from collections.abc import Mapping
-from concurrent import futures
 from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
@@ -12,8 +11,8 @@ from acme import specs
 from nodes import contract, contributions
 from nodes.contributions import BACKENDS, METHODS, Backend, Contribution, Method, NotAGradient
 from nodes.gathering import Closed, Gathering, Outcome, Round
-from nodes.ledger import Fate
 from nodes.peer import Peer, PeerLost
+from nodes.reducer_peer import Lender, ReducerPeer, TakesContributions
 from usage import UsageError, unknown
 
 Assignment = Literal["fixed", "random"]
@@ -116,30 +115,22 @@ class GradientSpecs(NamedTuple):
 
 
 class PrimaryClient:
-    """The primary reducer as secondaries and learners see it."""
+    """The primary reducer as secondaries and learners see it.
 
-    def __init__(self, address: str, call_seconds: float) -> None:
+    Attributes:
+        pushes: Takes contributions.
+    """
+
+    def __init__(self, address: str, call_seconds: float, lender: Optional[Lender] = None) -> None:
         """Initializes the client.
 
         Args:
             address: `host:port` of the primary.
             call_seconds: How long a push may go without an answer.
+            lender: Lends what is pushed; one of its own unless given.
         """
-        self._address = address
-        self._pushes = Peer(address, "primary reducer", call_seconds)
+        self.pushes = ReducerPeer(address, "primary reducer", call_seconds, lender or Lender())
         self._peer = Peer(address, "primary reducer")
-
-    def push(self, contribution: Contribution) -> Outcome:
-        """Contributes, and returns what became of it once that is known.
-
-        Raises:
-            nodes.peer.PeerLost: The primary was away for too long.
-        """
-        return Outcome(*self._pushes.call("push", *contribution.pack()))
-
-    def start_push(self, contribution: Contribution) -> "futures.Future[Any]":
-        """Contributes, once and in the background; the future gives an `Outcome`'s parts."""
-        return self._pushes.start("push", *contribution.pack())
 
     def withdraw(self, ticket: contributions.Ticket) -> Optional[Outcome]:
         """Lets an attempt of which nothing was heard come to nothing, unless it has arrived.
@@ -150,7 +141,7 @@ class PrimaryClient:
         Raises:
             nodes.peer.PeerLost: The primary was away for too long.
         """
-        outcome = self._pushes.call("withdraw", *ticket)
+        outcome = self.pushes.call("withdraw", *ticket)
         return None if outcome is None else Outcome(*outcome)
 
     def refuse(self, ticket: contributions.Ticket) -> None:
@@ -172,7 +163,7 @@ class PrimaryClient:
         return dict(self._peer.call("accounts"))
 
 
-class SecondaryReducer:
+class SecondaryReducer(TakesContributions):
     """Reduces the gradients of some of the learners, and contributes the result to the primary."""
 
     def __init__(
@@ -193,9 +184,7 @@ class SecondaryReducer:
         self._under_way = threading.BoundedSemaphore(_ROUNDS_UNDER_WAY)
         self._specs: Optional[GradientSpecs] = None
 
-    def push(self, *packed: Any) -> tuple[Fate, int, str]:
-        """Takes a contribution, packed, and returns its outcome once that is known."""
-        contribution = contributions.unpack(*packed)
+    def _take(self, contribution: Contribution) -> Outcome:
         if self._specs is None:
             self._specs = self._primary.specs()
         try:
@@ -229,7 +218,7 @@ class SecondaryReducer:
             came = [contribution for contribution, _ in round_.contributions]
             backend = BACKENDS[self._reduction.backend]
             reduced = contributions.reduce(came, self._reduction.method, backend)
-            round_.settle(self._primary.push(reduced))
+            round_.settle(self._primary.pushes.push(reduced))
         except PeerLost:
             round_.settle(Outcome("again", round_.step))
         except Exception as error:  # Who has pushed gets it, and tells of it.

@@ -4,7 +4,6 @@ Who runs on the source's host reads and writes its memory (`nodes.shared_version
 calls it, and gets or gives a version in pieces.
 """
 
-import contextlib
 import threading
 import time
 from concurrent import futures
@@ -30,8 +29,6 @@ _MAX_LENT = 3
 _LOOK_SECONDS = 0.25
 """How long a relay may take to look at its source."""
 _STOP_SECONDS = 1.0
-_MADV_POPULATE_READ = 22
-"""Takes all pages into the process's tables at once, which is quicker than one after the other."""
 
 
 class Loan(NamedTuple):
@@ -280,8 +277,7 @@ class VariableClient:
         mapped = shared_versions.map_version(newest)
         if mapped is None:
             return None
-        with contextlib.suppress(OSError):  # Linux before 5.14 cannot do that.
-            mapped.memory.madvise(_MADV_POPULATE_READ)
+        mapped.touch()
         return mapped.version
 
     def _answer(self) -> Optional[Version]:

@@ -13,9 +13,9 @@ from nodes.contributions import (
     Contribution,
     NotAGradient,
     Ticket,
+    assemble,
     check,
     reduce,
-    unpack,
 )
 
 LAYERS: Mapping[str, specs.Array] = {
@@ -153,12 +153,12 @@ def test_sparse_gradients_add_up_by_row(sparse: Sequence[bool]) -> None:
         assert np.asarray(total)[:, 0].tolist() == [1, 20, 15, 0]
 
 
-def test_what_is_packed_is_unpacked() -> None:
+def test_what_was_taken_apart_is_put_together() -> None:
     sparse = SparseGradient(np.array([1]), WEIGHTS[:1])
     sent = Contribution(
         [Ticket(1, 2, 3, 0), Ticket(2, 2**62, 0, 1)], 5, Gradients([sparse, BIASES], STATE, 3, 2.0)
     )
-    came = unpack(*sent.pack())
+    came = assemble(sent.header(), sent.arrays)
     assert came.tickets == sent.tickets and came.step == 5 and came.gradients[2:] == (3, 2.0)
     assert isinstance(came.gradients.values[0], SparseGradient)
     assert sent.nbytes == 8 + 8 + 8 + 8 + 8

@@ -271,16 +271,16 @@ def test_a_gradient_whose_answer_was_lost_is_applied_once() -> None:
     with Tree(three_parameters, 2, 0, reduction) as tree:
         primary = tree.client.pusher(0)._primary
         first = Contribution([Ticket(0, 1, 0, 0)], 0, constant(1, 1, 1))
-        calls = [primary.start_push(first) for _ in range(2)]  # The call is made again.
+        calls = [primary.pushes.start_push(first) for _ in range(2)]  # The call is made again.
         other = Contribution([Ticket(1, 2, 0, 0)], 0, constant(1, 1, 1))
         with futures.ThreadPoolExecutor() as pool:
             wait_for(lambda: primary.accounts()["pushed"])
             withdrawn = pool.submit(primary.withdraw, Ticket(0, 1, 0, 0))
-            assert primary.push(other) == Outcome("applied", 1)
+            assert primary.pushes.push(other) == Outcome("applied", 1)
             assert withdrawn.result(timeout=20) == Outcome("applied", 1)  # It had arrived.
-        assert [Outcome(*call.result(timeout=20)) for call in calls] == [Outcome("applied", 1)] * 2
+        assert [primary.pushes.outcome_of(call) for call in calls] == [Outcome("applied", 1)] * 2
         assert primary.withdraw(Ticket(0, 1, 0, 1)) == Outcome("applied", 1)
-        assert primary.push(first) == Outcome("applied", 1)
+        assert primary.pushes.push(first) == Outcome("applied", 1)
         assert tree.model(1)[0] == 0
         assert tree.accounts() == {"pushed": 2, "applied": 2, "late": 0, "refused": 0}
 
@@ -292,10 +292,12 @@ def test_what_was_withdrawn_comes_to_nothing_with_all_that_it_was_reduced_with()
         lost, other = Ticket(0, 1, 0, 0), Ticket(1, 2, 0, 0)
         assert primary.withdraw(lost) is None
         together = Contribution([lost, other], 0, constant(2, 2, 2, weight=2))
-        assert primary.push(together).fate == "again"
+        assert primary.pushes.push(together).fate == "again"
         for ticket in (lost._replace(attempt=1), other):
-            assert primary.push(Contribution([ticket], 0, constant(1, 1, 1))).fate == "applied"
-        assert primary.push(together).fate == "applied"  # That is what became of both.
+            assert (
+                primary.pushes.push(Contribution([ticket], 0, constant(1, 1, 1))).fate == "applied"
+            )
+        assert primary.pushes.push(together).fate == "applied"  # That is what became of both.
         assert tree.model(2)[0] == -1
         assert tree.accounts() == {"pushed": 2, "applied": 2, "late": 0, "refused": 0}
 
