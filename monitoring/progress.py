@@ -84,7 +84,7 @@ class Progress:
         rates = snapshot.rates(self._history[0], now)
         counts, gauges = now["counts"], now["gauges"]
         actors = [values for name, values in gauges.items() if name.startswith("actor/")]
-        learner = gauges.get("learner/0", {})
+        learner, reducer = gauges.get("learner/0", {}), gauges.get("reducer/0", {})
         return [
             ("nodes", self._states()),
             ("steps", _count(counts.get("environment_steps"))),
@@ -93,6 +93,7 @@ class Progress:
             ("learner steps/s", _number(rates and rates.learner_steps)),
             ("replay", _fill(learner)),
             ("samples/insert", _number(learner.get("samples_per_insert"), 2)),
+            ("late gradients", _count_of(reducer, "gradients_late")),
             ("return", _number(_mean(actor.get("episode_return") for actor in actors), 3)),
             ("evaluator", _number(now["evaluator_return_mean"], 3)),
             ("weight age", _seconds(_mean(actor["version_age_seconds"] for actor in actors))),
@@ -129,6 +130,10 @@ def _fill(learner: Mapping[str, float]) -> str:
         return ""
     share = learner["replay_size"] / learner["replay_max_size"]
     return f"{_count(int(learner['replay_size']))} ({share:.0%})"
+
+
+def _count_of(gauges: Mapping[str, float], name: str) -> str:
+    return _count(int(gauges[name])) if name in gauges else ""
 
 
 def _count(value: Optional[int]) -> str:

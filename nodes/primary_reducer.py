@@ -2,9 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, Optional
+
+from numpy.typing import NDArray
 
 from agents.agent import SharedModel
 from nodes import checkpoints, contract, contributions
@@ -25,8 +27,41 @@ _TAKE_SECONDS = 0.2
 _FETCH_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 _REPORT_SECONDS = 0.5
+_LEDGER = "ledger"
 
 MakeModel = Callable[[], SharedModel]
+
+
+class ModelAndLedger:
+    """A model with the account of the gradients in it, as checkpoints have both.
+
+    Attributes:
+        model: The model.
+        ledger: The account.
+    """
+
+    def __init__(self, model: SharedModel) -> None:
+        self.model = model
+        self.ledger = Ledger()
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """See `agents.agent.Saved`."""
+        return {_LEDGER: self.ledger.pack(), **self.model.state()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """See `agents.agent.Saved`."""
+        self.model.restore({name: value for name, value in state.items() if name != _LEDGER})
+        self.ledger = Ledger.unpack(state[_LEDGER])
+
+    def pack(self) -> list[NDArray[Any]]:
+        """Returns both as a version has them, and learners get them."""
+        return [*self.model.model(), self.ledger.pack()]
+
+    def take_up(self, values: Sequence[NDArray[Any]]) -> None:
+        """Takes up what `pack` returned."""
+        *model, ledger = values
+        self.model.set_model(model)
+        self.ledger = Ledger.unpack(ledger)
 
 
 class PrimaryReducer(TakesContributions):
@@ -68,7 +103,8 @@ class PrimaryReducer(TakesContributions):
         self._counter = counter
         self._model = make_model()
         self._specs = GradientSpecs(self._model.gradient_specs, self._model.state_specs)
-        self._checkpoints = LearnerCheckpoints(self._model, self._runtime, schedule)
+        self._saved = ModelAndLedger(self._model)
+        self._checkpoints = LearnerCheckpoints(self._saved, self._runtime, schedule)
         synchronous = reduction.synchronous
         self._gathering = Gathering(
             num_learners if synchronous else reduction.batch_size,
@@ -77,7 +113,6 @@ class PrimaryReducer(TakesContributions):
             mixes_steps=True,
         )
         self._lock = threading.Lock()
-        self._ledger = Ledger()
         self._at_work: Optional[Round] = None
         self._step = -1
         self._incarnation = time.time_ns()
@@ -91,11 +126,11 @@ class PrimaryReducer(TakesContributions):
             contributions.check(contribution.gradients, *self._specs)
         except NotAGradient as error:
             with self._lock:
-                self._ledger.settle(contribution.tickets, "refused")
+                self._saved.ledger.settle(contribution.tickets, "refused")
             return Outcome("refused", self._step, str(error))
         with self._lock:
             self._bytes += contribution.nbytes
-            self._ledger.note(contribution.tickets)
+            self._saved.ledger.note(contribution.tickets)
             decided = self._decide(contribution)
             pending = self._pending(contribution.tickets)
         if decided is not None:
@@ -114,10 +149,10 @@ class PrimaryReducer(TakesContributions):
         self._ready.wait()
         withdrawn = Ticket(*ticket)
         with self._lock:
-            fate = self._ledger.fate(withdrawn)
+            fate = self._saved.ledger.fate(withdrawn)
             pending = None if fate is not None else self._pending([withdrawn])
             if fate is None and pending is None:
-                self._ledger.withdraw(withdrawn)
+                self._saved.ledger.withdraw(withdrawn)
         if fate is not None:
             return Outcome(fate, self._step)
         outcome = None if pending is None else pending.result()
@@ -126,7 +161,7 @@ class PrimaryReducer(TakesContributions):
     def refuse(self, *ticket: int) -> None:
         """Accounts for a gradient that a secondary has refused."""
         with self._lock:
-            self._ledger.settle([Ticket(*ticket)], "refused")
+            self._saved.ledger.settle([Ticket(*ticket)], "refused")
 
     def specs(self) -> Any:
         """Returns what gradients look like, packed."""
@@ -135,13 +170,13 @@ class PrimaryReducer(TakesContributions):
     def accounts(self) -> dict[str, int]:
         """See `PrimaryClient.accounts`."""
         with self._lock:
-            total = self._ledger.total._asdict()
-            return {"pushed": self._ledger.pushed, **total, "bytes": self._bytes}
+            total = self._saved.ledger.total._asdict()
+            return {"pushed": self._saved.ledger.pushed, **total, "bytes": self._bytes}
 
     def accounts_of(self, member: int, client: int) -> dict[str, int]:
         """Returns what became of the gradients of one life of a learner."""
         with self._lock:
-            return dict(self._ledger.of(member, client)._asdict())
+            return dict(self._saved.ledger.of(member, client)._asdict())
 
     def run(self) -> None:
         """Takes steps until the program stops, from the newest model on if there is one."""
@@ -197,7 +232,7 @@ class PrimaryReducer(TakesContributions):
             reduced = contributions.reduce(came, self._reduction.method, backend).gradients
             metrics.update(self._model.apply_gradients(reduced.values, reduced.state))
             with self._lock:
-                self._ledger.settle(round_.tickets, "applied")
+                self._saved.ledger.settle(round_.tickets, "applied")
                 self._step += 1
             self._publish()
         except Exception as error:
@@ -216,14 +251,14 @@ class PrimaryReducer(TakesContributions):
 
         It is called with the lock.
         """
-        fates = {self._ledger.fate(ticket) for ticket in contribution.tickets}
+        fates = {self._saved.ledger.fate(ticket) for ticket in contribution.tickets}
         if len(fates) == 1 and None not in fates:
             return Outcome(fates.pop() or "again", self._step)
-        if any(self._ledger.is_void(ticket) for ticket in contribution.tickets):
+        if any(self._saved.ledger.is_void(ticket) for ticket in contribution.tickets):
             return Outcome("again", self._step)
         age = self._step - contribution.step
         if not 0 <= age <= self._reduction.max_staleness:  # Below 0: it is of a model that is lost.
-            self._ledger.settle(contribution.tickets, "late")
+            self._saved.ledger.settle(contribution.tickets, "late")
             return Outcome("late", self._step)
         return None
 
@@ -253,9 +288,7 @@ class PrimaryReducer(TakesContributions):
         newest = self._models.fetch(_FETCH_SECONDS)
         if newest is None or newest.step < self._step:
             return
-        *model, ledger = newest.values
-        self._model.set_model(model)
-        self._ledger = Ledger.unpack(ledger)
+        self._saved.take_up(newest.values)
         self._step = newest.step
         print(f"The model of step {self._step} was taken up.")
 
@@ -267,7 +300,7 @@ class PrimaryReducer(TakesContributions):
             self._step,
             self._number,
             time.time(),
-            [*self._model.model(), self._ledger.pack()],
+            self._saved.pack(),
         )
         self._models.publish(self._published)
 
