@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from launchers.directory import RunDirectory
@@ -73,3 +74,15 @@ def test_the_tally_of_the_authors_page_goes_on_in_the_next_life(tmp_path: pathli
     first = int((tmp_path / "run/checkpoints/tally-0/00000001/total").read_text())
     live(RunDirectory.resume(str(tmp_path / "run")), 2)
     assert int((tmp_path / "run/checkpoints/tally-0/00000002/total").read_text()) > first > 0
+
+
+def test_the_fit_of_the_learners_page_ends_in_the_middle(tmp_path: pathlib.Path) -> None:
+    page = (ROOT / "docs/learners.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    with launch(names["make_program"](), "local_mt", run_directory=str(tmp_path / "run")) as run:
+        result = run.wait(60)
+    assert result is not None and result.outcome == "stopped"
+    with np.load(tmp_path / "run/checkpoints/reducer-0/00000001/learner.npz") as state:
+        np.testing.assert_allclose(state["learner/online.0"], [0.5, 0.5], atol=0.01)
