@@ -69,9 +69,10 @@ class Round:
         self, leaves: Callable[[Contribution], bool]
     ) -> list[tuple[Contribution, "futures.Future[Outcome]"]]:
         """Takes contributions out, and returns them."""
-        out = [each for each in self.contributions if leaves(each[0])]
-        self.contributions = [each for each in self.contributions if not leaves(each[0])]
-        return out
+        leaving = [leaves(contribution) for contribution, _ in self.contributions]
+        both = list(zip(self.contributions, leaving, strict=True))
+        self.contributions = [each for each, leaves_ in both if not leaves_]
+        return [each for each, leaves_ in both if leaves_]
 
 
 class Closed(Exception):

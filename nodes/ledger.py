@@ -14,7 +14,8 @@ Fate = Literal["applied", "late", "refused", "again"]
 
 _REMEMBERED = 64
 """Newest numbers of a client whose fate is known one by one."""
-_MOST_CLIENTS = 1_000
+_LIVES = 2
+"""Newest lives of a learner that are known one by one: more than one may be on their way."""
 
 
 class Account(NamedTuple):
@@ -53,7 +54,7 @@ class _Client:
 class Ledger:
     """Knows the fate of each gradient, which never changes once it has one.
 
-    Of clients that were forgotten, as there have been many since, only the sum is kept.
+    Of a learner's earlier lives only the sum is kept.
     """
 
     def __init__(self) -> None:
@@ -94,6 +95,9 @@ class Ledger:
             if self.fate(ticket) is not None:
                 continue
             client = self._hear_of(ticket)
+            if client is None:  # It came before its life was forgotten, and was counted then.
+                self._former = self._former.plus(fate)
+                continue
             client.account = client.account.plus(fate)
             client.fates[ticket.number] = fate
             if len(client.fates) > _REMEMBERED:
@@ -105,9 +109,12 @@ class Ledger:
         self._void[ticket.member, ticket.client, ticket.number] = ticket.attempt
 
     def is_void(self, ticket: Ticket) -> bool:
-        """Returns whether an attempt was withdrawn, or its gradient has a fate already."""
-        key = ticket.member, ticket.client, ticket.number
-        return self.fate(ticket) is not None or self._void.get(key, -1) >= ticket.attempt
+        """Returns whether an attempt comes to nothing.
+
+        It was withdrawn, its gradient has a fate already, or it is of a life that was forgotten.
+        """
+        withdrawn = self._void.get(ticket[:3], -1) >= ticket.attempt
+        return withdrawn or self.fate(ticket) is not None or self._is_forgotten(ticket)
 
     def pack(self) -> NDArray[np.uint8]:
         """Returns the ledger as an array; what was withdrawn is left out."""
@@ -131,16 +138,27 @@ class Ledger:
             ledger._clients[member, client] = _Client(pushed, Account(*account), dict(fates))
         return ledger
 
-    def _hear_of(self, ticket: Ticket) -> _Client:
+    def _hear_of(self, ticket: Ticket) -> Optional[_Client]:
+        """Returns the client, which may be a new one, or None if it was forgotten."""
+        if self._is_forgotten(ticket):
+            return None
         key = ticket.member, ticket.client
-        client = self._clients.pop(key, None) or _Client(0, Account(), {})
+        if key not in self._clients:
+            self._clients[key] = _Client(0, Account(), {})
+            for life in self._lives(ticket.member)[:-_LIVES]:
+                self._forget((ticket.member, life))
+        client = self._clients[key]
         client.pushed = max(client.pushed, ticket.number + 1)
-        self._clients[key] = client  # Who was heard of last stands last.
-        self._forget_old_clients()
         return client
 
-    def _forget_old_clients(self) -> None:
-        while len(self._clients) > _MOST_CLIENTS:
-            client = self._clients.pop(next(iter(self._clients)))
-            self._former_pushed += client.pushed
-            self._former = Account(*map(sum, zip(self._former, client.account, strict=True)))
+    def _is_forgotten(self, ticket: Ticket) -> bool:
+        lives = self._lives(ticket.member)
+        return len(lives) >= _LIVES and ticket.client < lives[-_LIVES]
+
+    def _lives(self, member: int) -> list[int]:
+        return sorted(client for other, client in self._clients if other == member)
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        client = self._clients.pop(key)
+        self._former_pushed += client.pushed
+        self._former = Account(*map(sum, zip(self._former, client.account, strict=True)))

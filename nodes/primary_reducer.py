@@ -1,5 +1,6 @@
 """The primary reducer: takes the optimizer's steps, and keeps the account of all gradients."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from nodes.gathering import Closed, Gathering, Outcome, Round
 from nodes.learner import STALE_SECONDS
 from nodes.learner_checkpoints import LearnerCheckpoints
 from nodes.ledger import Ledger
+from nodes.peer import PeerLost
 from nodes.publisher import Publisher
 from nodes.reducer import GradientSpecs, Reduction
 from nodes.reducer_peer import TakesContributions
@@ -118,6 +120,7 @@ class PrimaryReducer(TakesContributions):
         self._incarnation = time.time_ns()
         self._number = 0
         self._bytes = 0
+        self._uncounted = 0
         self._ready = threading.Event()
 
     def _take(self, contribution: Contribution) -> Outcome:
@@ -218,11 +221,15 @@ class PrimaryReducer(TakesContributions):
                 reported = now
                 self._report(metrics)
         self._report(metrics)
+        if self._counter is not None:
+            with contextlib.suppress(PeerLost):  # It may have ended before us.
+                self._counter.increment()
 
     def _step_with(self, round_: Round, metrics: dict[str, Any]) -> bool:
         """Takes a step with what is valid of a round; returns whether anything was."""
         with self._lock:
             self._leave_out(round_.take_out(lambda each: self._decide(each) is not None))
+            self._leave_out(round_.take_out(_is_there_again()))
             if not round_.contributions:
                 return False
             self._at_work = round_
@@ -242,8 +249,7 @@ class PrimaryReducer(TakesContributions):
             self._at_work = None
         self._leave_out_decided()
         round_.settle(Outcome("applied", self._step))
-        if self._counter is not None:
-            self._counter.increment_soon(learner_steps=1)
+        self._uncounted += 1
         return True
 
     def _decide(self, contribution: Contribution) -> Optional[Outcome]:
@@ -311,6 +317,8 @@ class PrimaryReducer(TakesContributions):
     def _report(self, metrics: dict[str, Any]) -> None:
         if self._counter is None:
             return
+        self._counter.increment_soon(learner_steps=self._uncounted)
+        self._uncounted = 0
         self._counter.report_soon(
             "reducer/0",
             {
@@ -318,3 +326,18 @@ class PrimaryReducer(TakesContributions):
                 **{f"gradients_{name}": number for name, number in self.accounts().items()},
             },
         )
+
+
+def _is_there_again() -> Callable[[Contribution], bool]:
+    """Returns what tells whether a gradient was among the contributions that it was asked for.
+
+    That happens where a call was made once more while it was on its way.
+    """
+    seen: set[tuple[int, ...]] = set()
+
+    def is_there_again(contribution: Contribution) -> bool:
+        known = len(seen)
+        seen.update(ticket[:3] for ticket in contribution.tickets)
+        return len(seen) < known + len(contribution.tickets)
+
+    return is_there_again

@@ -1,8 +1,5 @@
 """Every gradient has one fate, and the sums agree."""
 
-import pytest
-
-from nodes import ledger as ledger_module
 from nodes.contributions import Ticket
 from nodes.ledger import Account, Ledger
 
@@ -19,8 +16,7 @@ def test_a_fate_does_not_change() -> None:
     assert ledger.of(0, 1) == Account(applied=1, late=1)
 
 
-def test_the_sums_agree_over_clients_that_were_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "_MOST_CLIENTS", 3)
+def test_the_sums_agree_over_lives_that_were_forgotten() -> None:
     ledger = Ledger()
     for client in range(10):
         ledger.settle(tickets(0, client, 0, 1), "applied")
@@ -28,8 +24,22 @@ def test_the_sums_agree_over_clients_that_were_forgotten(monkeypatch: pytest.Mon
         ledger.settle(tickets(0, client, 2), "late")
     assert ledger.total == Account(20, 10, 10)
     assert ledger.pushed == sum(ledger.total)
-    assert ledger.of(1, 99) == Account(refused=10)  # It was heard of all the time.
-    assert ledger.of(0, 0) == Account()
+    assert ledger.of(1, 99) == Account(refused=10)
+    assert ledger.of(0, 9) == ledger.of(0, 8) == Account(2, 1) and ledger.of(0, 7) == Account()
+    assert len(ledger.pack()) < 1000
+
+
+def test_what_comes_of_a_life_that_was_forgotten_comes_to_nothing() -> None:
+    ledger = Ledger()
+    ledger.note(tickets(0, 1, 0))
+    for client in (2, 3):
+        ledger.settle(tickets(0, client, 0), "applied")
+    ledger.settle(tickets(0, 1, 0), "late")  # It was on its way all the time.
+    assert (ledger.total, ledger.pushed) == (Account(2, 1), 3)
+    assert ledger.is_void(Ticket(0, 1, 1, 0))
+    ledger.note(tickets(0, 1, 1))
+    assert ledger.pushed == 3
+    assert not ledger.is_void(Ticket(0, 4, 0, 0)) and not ledger.is_void(Ticket(1, 1, 0, 0))
 
 
 def test_what_is_under_way_is_pushed_but_has_no_fate() -> None:

@@ -124,7 +124,7 @@ def test_importance_weights_undo_priorities_over_all_shards(servers: list[reverb
     batch = wait_for(client.sampler(512).next)
     sample = batch.sample
     # Items of priority 16 are drawn four times as often as those of 1.
-    weights = importance_weights(sample.probability, sample.table_size, exponent=1.0)
+    weights, _ = importance_weights(sample.probability, sample.table_size, exponent=1.0)
     np.testing.assert_allclose(weights, np.where(batch.shards, 1 / 4, 1), rtol=1e-6)
 
 

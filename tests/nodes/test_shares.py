@@ -144,7 +144,7 @@ def mean_update(batches: list[Batch], weights_of: Callable[[Batch], Any]) -> flo
 
 
 def normalised_once(batch: Batch) -> Any:
-    weights = importance_weights(batch.sample.probability, batch.sample.table_size, 1.0)
+    weights, _ = importance_weights(batch.sample.probability, batch.sample.table_size, 1.0)
     return np.asarray(weights)
 
 
@@ -156,7 +156,7 @@ def normalised_by_shard(batch: Batch) -> Any:
         here = batch.shards == shard
         within = batch.priorities[here] ** ALPHA / masses[shard]
         if here.any():
-            weights[here] = importance_weights(within, np.full(here.sum(), size), 1.0)
+            weights[here], _ = importance_weights(within, np.full(here.sum(), size), 1.0)
     return weights
 
 
