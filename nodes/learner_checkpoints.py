@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.agent import Learner
+from agents.agent import Saved
 from nodes import contract
 from nodes.checkpoints import Checkpoints, Schedule
 
@@ -22,7 +22,7 @@ _OWN = "learner/"
 class LearnerCheckpoints:
     """Saves a learner's state from a thread of its own, and takes it up."""
 
-    def __init__(self, learner: Learner, runtime: contract.Runtime, schedule: Schedule) -> None:
+    def __init__(self, learner: Saved, runtime: contract.Runtime, schedule: Schedule) -> None:
         """Initializes the checkpoints.
 
         Args:
