@@ -108,6 +108,7 @@ class SearchService:
             publisher.close()
         with contextlib.suppress(PeerLost):  # It may have ended before us.
             counts.finish()
+            self._report(search, at_once=True)
 
     def _iterate(self, search: Search) -> bool:
         """Makes an update; returns False if the node is to stop before it can be made."""
@@ -131,9 +132,9 @@ class SearchService:
         self._report(search)
         return True
 
-    def _report(self, search: Search) -> None:
+    def _report(self, search: Search, at_once: bool = False) -> None:
         """Tells the counter how the search is doing, now and then."""
-        if time.monotonic() < self._reported_at + _REPORT_PERIOD_SECONDS:
+        if not at_once and time.monotonic() < self._reported_at + _REPORT_PERIOD_SECONDS:
             return
         self._reported_at = time.monotonic()
         gauges = {**self._metrics, **self._tasks.gauges(), "iteration": search.iteration}

@@ -63,9 +63,9 @@ class ArsConfig:
         """
         return cls(
             step_size=0.1,
-            num_directions=16,
-            top_directions=8,
-            noise_std=0.1,
+            num_directions=32,
+            top_directions=16,
+            noise_std=0.2,
             episode_limit=None,
             reward_shift=0.0,
             noise_table_size=1_000_000,
