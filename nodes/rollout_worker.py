@@ -102,19 +102,21 @@ class RolloutWorkerService:
         return None
 
     def _variables_of(self, task: Task) -> Optional[Variables]:
-        """Returns the policy that a task is about, or None if there is none for now, or no more."""
+        """Returns the policy that a task is about, or None if there is none for now.
+
+        If there is a newer one, the task is not wanted any more, or the search has gone back to it
+        and will publish that policy again: whether it is wanted the search is to say.
+        """
         deadline = time.monotonic() + _VERSION_SECONDS
         while True:
             version = self._variables.poll() or self._variables.current
             if version is not None and version.step == task.iteration:
                 return version.values
-            if version is not None and version.step > task.iteration:
-                return None
-            if time.monotonic() > deadline:
-                self._runtime.report_waiting(f"the policy of iteration {task.iteration}")
-                return None
             self._variables.request()
-            if self._runtime.wait_for_stop(_SHORTEST_PAUSE_SECONDS):
+            stopping = self._runtime.wait_for_stop(_SHORTEST_PAUSE_SECONDS)
+            is_past = version is not None and version.step > task.iteration
+            if stopping or is_past or time.monotonic() > deadline:
+                self._runtime.report_waiting(f"the policy of iteration {task.iteration}")
                 return None
 
     def _play(self, rollouts: Rollouts) -> Optional[RolloutResults]:

@@ -221,6 +221,19 @@ def test_a_frozen_worker_holds_nobody_up(running: Running) -> None:
     assert running.run.status["worker/2"].restarts == 0
 
 
+def test_without_the_published_policy_the_search_finds_the_same_ones_again(
+    running: Running,
+) -> None:
+    """There is no checkpoint yet: it begins anew, while workers know newer policies."""
+    assert running.searches_on() > 10
+    both = [running.process(replica) for replica in ("search/0", "variables/0")]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in both:
+            process.send_signal(number)
+    wait_for(lambda: len(recorded(running.found, 5)) == 2, 60)
+    running.check_policies(1, 5)
+
+
 def test_in_the_end_every_rollout_is_accounted_for(running: Running) -> None:
     running.run.stop()
     running.run.wait(30)
