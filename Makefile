@@ -4,13 +4,16 @@
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(CURDIR)/.uv/bin/uv)
 PYTHON := .venv/bin/python
 
-.PHONY: apex r2d2 test check environment
+.PHONY: apex r2d2 ars test check environment
 
 apex: environment  ## Trains Ape-X on Catch until it is solved; ARGS adds flags.
 	@exec $(PYTHON) launch.py --agent apex --mode local_mp $(ARGS)
 
 r2d2: environment  ## Trains R2D2 on a memory of 40 steps until it is solved; ARGS adds flags.
 	@exec $(PYTHON) launch.py --agent r2d2 --mode local_mp --env memory:40 $(ARGS)
+
+ars: environment  ## Solves CartPole with ARS; ARGS adds flags.
+	@exec $(PYTHON) launch.py --agent ars --mode local_mp --env gym:CartPole-v1 $(ARGS)
 
 test: check  ## Runs the linters, the type checker and all tests.
 	$(PYTHON) -m pytest

@@ -7,14 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, cast
 
 import launchpad as lp
 import psutil
 from absl import flags
 
 import usage
-from agents.agent import Agent, EnvironmentSpec, TableSpec
+from agents.agent import Agent, EnvironmentSpec, SearchAgent, TableSpec
 from command import flags as flags_
 from command.settings import Settings
 from environments import registry
@@ -24,9 +24,14 @@ from launchers.plan import check_mode
 from usage import UsageError
 
 if TYPE_CHECKING:
+    from programs.ars import SearchOptions
     from programs.replay_program import ReplayOptions
 
-AGENTS = {"apex": "agents.apex.agent:ApeX", "r2d2": "agents.r2d2.agent:R2D2"}
+AGENTS = {
+    "apex": "agents.apex.agent:ApeX",
+    "r2d2": "agents.r2d2.agent:R2D2",
+    "ars": "agents.ars.agent:Ars",
+}
 CONFIG_PREFIX = "config."
 AGENT_ONLY = (
     "agent",
@@ -47,6 +52,16 @@ AGENT_ONLY = (
     "checkpoints_kept",
 )
 """Flags that mean nothing for a program of one's own."""
+REPLAY_ONLY = (
+    "envs_per_actor",
+    "replay_shards",
+    "replay_address",
+    "num_learners",
+    "num_reducers",
+    "async_learners",
+    "max_staleness",
+)
+"""Flags that mean nothing for an agent without replay."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +76,7 @@ class Assembly:
         draw: Draws the program.
         preload: Modules that the program's processes should have loaded.
         notices: Says what the person who starts it should know.
+        unused: Flags that mean nothing for it.
     """
 
     name: str
@@ -70,6 +86,7 @@ class Assembly:
     draw: Callable[[], lp.Program]
     preload: Sequence[str]
     notices: Callable[[], Sequence[str]] = lambda: ()
+    unused: Sequence[str] = ()
 
     def layout(self) -> Layout:
         """Returns what each group gets.
@@ -84,8 +101,9 @@ class Assembly:
         settings = dataclasses.asdict(self.settings)
         if self.settings.layout is not None:
             settings["layout"] = os.path.abspath(self.settings.layout)
+        settings = {k: v for k, v in settings.items() if k not in self.unused}
         if self.config is None:
-            return {"settings": {k: v for k, v in settings.items() if k not in AGENT_ONLY}}
+            return {"settings": settings}
         return {"settings": settings, "config": dataclasses.asdict(self.config)}
 
 
@@ -120,11 +138,13 @@ def assemble(settings: Settings, values: flags.FlagValues, arguments: Sequence[s
             "leave it out."
         )
     agent, config, environment = make_agent(settings, values, arguments)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings.agent.rpartition(':')[2]}-{settings.env}")
+    if is_search(agent):
+        return _assemble_search(name, settings, values, agent, config, environment)
     if settings.replay_address is not None:
         _check_standing_replay(agent, settings)
     elif settings.mode != "ray":  # There replay is on whatever host the layout says.
         check_memory(agent.table)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings.agent.rpartition(':')[2]}-{settings.env}")
     return Assembly(
         name,
         settings,
@@ -156,6 +176,41 @@ def make_agent(
     return agent, config, dataclasses.replace(environment, life_loss_ends_episode=ends)
 
 
+def is_search(agent: Any) -> bool:
+    """Returns whether an agent compares policies by whole rollouts, and so has no replay."""
+    return callable(getattr(agent, "make_search", None))
+
+
+def _assemble_search(
+    name: str,
+    settings: Settings,
+    values: flags.FlagValues,
+    made: Any,
+    config: Any,
+    environment: registry.Environment,
+) -> Assembly:
+    agent = cast(SearchAgent, made)
+    for flag in REPLAY_ONLY:
+        if values[flag].present:
+            raise UsageError(
+                f"--{flag} is for agents with replay and means nothing with --agent "
+                f"{settings.agent}: leave it out."
+            )
+    if settings.mode != "ray":  # There it is on whatever hosts the layout says.
+        _check_room(
+            f"A table of noise of {agent.noise_size:,} numbers of 4 bytes", 4 * agent.noise_size
+        )
+    return Assembly(
+        name,
+        settings,
+        config,
+        environment.solved_at,
+        lambda: _draw_search(name, agent, environment, settings),
+        (*agent.preload, registry.module_of(settings.env), "nodes.rollout_worker"),
+        unused=REPLAY_ONLY,
+    )
+
+
 def _assemble_program(
     settings: Settings, name: str, values: flags.FlagValues, arguments: Sequence[str]
 ) -> Assembly:
@@ -173,7 +228,7 @@ def _assemble_program(
     program = function()
     if not isinstance(program, lp.Program):
         raise UsageError(f"{name} returned a {type(program).__name__}, not a launchpad.Program.")
-    return Assembly(program.name, settings, None, None, lambda: program, ())
+    return Assembly(program.name, settings, None, None, lambda: program, (), unused=AGENT_ONLY)
 
 
 def all_flags(settings: Settings, values: flags.FlagValues) -> flags.FlagValues:
@@ -189,12 +244,18 @@ def check_memory(table: TableSpec) -> None:
     Raises:
         UsageError: It will not.
     """
-    needed = table.max_size * table.bytes_per_item
+    _check_room(
+        f"A replay of {table.max_size:,} items of about {table.bytes_per_item:,} bytes",
+        table.max_size * table.bytes_per_item,
+    )
+
+
+def _check_room(what: str, needed: int) -> None:
     available = min(psutil.virtual_memory().available, _container_limit())
     if needed > available:
         raise UsageError(
-            f"A replay of {table.max_size:,} items of about {table.bytes_per_item:,} bytes needs "
-            f"{needed / 2**30:.1f} GiB, but {available / 2**30:.1f} GiB are free: make it smaller."
+            f"{what} needs {needed / 2**30:.1f} GiB, but {available / 2**30:.1f} GiB are free: "
+            "make it smaller."
         )
 
 
@@ -241,7 +302,7 @@ def _agent_class(settings: Settings) -> Any:
     if not inspect.isclass(agent_class) or not callable(getattr(agent_class, "presets", None)):
         raise UsageError(
             f"{settings.agent} is no agent: it must be a class with `presets()` and the rest of "
-            "agents.agent.Agent."
+            "agents.agent.Agent or agents.agent.SearchAgent."
         )
     return agent_class
 
@@ -263,6 +324,29 @@ def _draw(
 
     return replay_program.make_program(
         name, agent, environment.make, _options(settings, environment.solved_at)
+    )
+
+
+def _draw_search(
+    name: str, agent: SearchAgent, environment: registry.Environment, settings: Settings
+) -> lp.Program:
+    from programs import ars
+
+    return ars.make_program(
+        name, agent, environment.make, _search_options(settings, environment.solved_at)
+    )
+
+
+def _search_options(settings: Settings, solved_at: Optional[float]) -> "SearchOptions":
+    from programs import ars
+
+    return ars.SearchOptions(
+        num_workers=settings.num_actors,
+        max_steps=settings.max_steps,
+        solved_at=solved_at if settings.stop_when_solved else None,
+        seed=settings.seed,
+        checkpoint_seconds=settings.checkpoint_seconds,
+        checkpoints_kept=settings.checkpoints_kept,
     )
 
 

@@ -21,13 +21,13 @@ class Settings:
     """What a person may say about a run, one flag a field.
 
     Attributes:
-        agent: apex, r2d2, or package.module:Class for one of your own.
+        agent: apex, r2d2, ars, or package.module:Class for one of your own.
         program: Instead of --agent, package.module:function that returns a program.
         mode: test_mt or local_mt (threads), local_mp (processes), ray (processes on many hosts).
         address: With mode ray, host:port of the cluster to join, or auto (else one of its own).
         env: catch, cartpole, memory:LENGTH, atari:GAME, gym:ID, or package.module:function.
         preset: Configuration to start from, small or paper (paper for atari:GAME, else small).
-        num_actors: Actors.
+        num_actors: Actors, or with ars the workers that make rollouts.
         envs_per_actor: Environments of each actor.
         replay_shards: Replay servers.
         num_learners: Learners, which take each step together.

@@ -68,6 +68,8 @@ def serve(arguments: Sequence[str], console: Console) -> int:
     settings = flags_.collect(values, ReplaySettings())
     choice = Settings(agent=settings.agent, env=settings.env, preset=settings.preset)
     agent, _, _ = assembly.make_agent(choice, values, arguments)
+    if assembly.is_search(agent):
+        raise UsageError(f"--agent {settings.agent} has no replay that could be served.")
     if settings.port is None:
         raise UsageError("launch.py replay wants the port to serve: launch.py replay --port=N.")
     table = replay_alone.table_of(agent, settings.shards)

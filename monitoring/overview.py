@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from launchers import directory
-from monitoring import gradients, replay, snapshot
+from monitoring import gradients, replay, search, snapshot
 
 
 def show(console: Console, path: str) -> None:
@@ -34,6 +34,8 @@ def show(console: Console, path: str) -> None:
     for line in replay.lines(now["gauges"].get("learner/0", {})):
         console.print(line, highlight=False)
     for line in gradients.lines(now["gauges"].get("reducer/0", {})):
+        console.print(line, highlight=False)
+    for line in search.lines(now["gauges"].get("search/0", {})):
         console.print(line, highlight=False)
     mean = now["evaluator_return_mean"]
     if mean is not None:

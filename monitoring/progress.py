@@ -84,11 +84,24 @@ class Progress:
         rates = snapshot.rates(self._history[0], now)
         counts, gauges = now["counts"], now["gauges"]
         actors = [values for name, values in gauges.items() if name.startswith("actor/")]
-        learner, reducer = gauges.get("learner/0", {}), gauges.get("reducer/0", {})
-        return [
+        begin = [
             ("nodes", self._states()),
             ("steps", _count(counts.get("environment_steps"))),
             ("steps/s", _number(rates and rates.environment_steps)),
+        ]
+        if "search/0" in self._run.status:
+            search = gauges.get("search/0", {})
+            return [
+                *begin,
+                ("iterations", _count(counts.get("learner_steps"))),
+                ("iterations/s", _number(rates and rates.learner_steps, 1)),
+                ("rollouts' return", _number(search.get("return_mean"), 3)),
+                ("evaluator", _number(now["evaluator_return_mean"], 3)),
+                ("search waits for", self._what_it_waits_for("search/0")),
+            ]
+        learner, reducer = gauges.get("learner/0", {}), gauges.get("reducer/0", {})
+        return [
+            *begin,
             ("learner steps", _count(counts.get("learner_steps"))),
             ("learner steps/s", _number(rates and rates.learner_steps)),
             ("replay", _fill(learner)),
@@ -97,12 +110,12 @@ class Progress:
             ("return", _number(_mean(actor.get("episode_return") for actor in actors), 3)),
             ("evaluator", _number(now["evaluator_return_mean"], 3)),
             ("weight age", _seconds(_mean(actor["version_age_seconds"] for actor in actors))),
-            ("learner waits for", self._what_the_learner_waits_for()),
+            ("learner waits for", self._what_it_waits_for("learner/0")),
         ]
 
-    def _what_the_learner_waits_for(self) -> str:
-        learner = self._run.status.get("learner/0")
-        return (learner and learner.waiting_for) or ""
+    def _what_it_waits_for(self, replica: str) -> str:
+        status = self._run.status.get(replica)
+        return (status and status.waiting_for) or ""
 
     def _states(self) -> str:
         states = collections.Counter(status.state for status in self._run.status.values())

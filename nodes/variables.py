@@ -254,10 +254,17 @@ class VariableClient:
             version = self.poll()
         return version
 
-    def wait_for_first(self, runtime: contract.Runtime) -> Optional[Version]:
-        """Returns the first version once there is one, or None if the node is to stop."""
+    def wait_for_first(
+        self, runtime: contract.Runtime, what: str = "the learner's first variables"
+    ) -> Optional[Version]:
+        """Returns the first version once there is one, or None if the node is to stop.
+
+        Args:
+            runtime: The waiting node's.
+            what: What it waits for, in words for a person.
+        """
         while not runtime.wait_for_stop(_FIRST_POLL_SECONDS):
-            runtime.report_waiting("the learner's first variables")
+            runtime.report_waiting(what)
             self.request()
             version = self.poll()
             if version is not None:

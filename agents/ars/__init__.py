@@ -1,0 +1,1 @@
+"""Augmented random search (Mania et al. 2018)."""
