@@ -57,8 +57,10 @@ def launched(
             key: pool.submit(launch, directory, *arguments)
             for key, (directory, arguments) in commands.items()
         }
-        yield end
-        pool.shutdown(cancel_futures=True)
+        try:
+            yield end
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
