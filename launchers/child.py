@@ -22,7 +22,7 @@ from launchers.launchpad_state import launchpad_host
 from launchers.runtime import NodeRuntime
 
 _PR_SET_PDEATHSIG = 1
-_QUICK_RECONNECT = ("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200")
+QUICK_RECONNECT = ("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200")
 """How often gRPC looks after connections that nobody uses. With its own 5,000 ms, Reverb's streams
 find a server that was back after 0.3 s only after 7 to 9 s; with this after 2 s."""
 
@@ -101,7 +101,7 @@ def _take_over_process(config: ChildConfig) -> None:
     os.environ.update(config.environment)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(config.gpus)
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-    os.environ.setdefault(*_QUICK_RECONNECT)
+    os.environ.setdefault(*QUICK_RECONNECT)
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
 

@@ -14,6 +14,7 @@ from nodes.checkpoints import Schedule
 from nodes.origins import with_origin
 from nodes.presence import Presence
 from nodes.replay_info import ReplayInfo, ask
+from nodes.replay_node import ReplayServerNode
 from nodes.sample_feeds import ShardAddress
 from nodes.samples import DEFAULT_PREFETCH, Prefetch
 from nodes.sampling import Sampler
@@ -145,8 +146,6 @@ def replay_shards(
     Raises:
         UsageError: There are more shards than items that must be there.
     """
-    from nodes import replay_server
-
     if num_shards > spec.min_size:
         raise UsageError(
             f"Of {num_shards} replay shards each needs one of the first {spec.min_size} items: "
@@ -154,11 +153,10 @@ def replay_shards(
         )
     shard = shard_of(spec, num_shards)
     nodes = [
-        replay_server.ReplayServerNode(shard, schedule, (number + 1) / num_shards)
-        for number in range(num_shards)
+        ReplayServerNode(shard, schedule, (number + 1) / num_shards) for number in range(num_shards)
     ]
     handle = ReplayHandle(
-        [node._address for node in nodes], shard, [node.parts_address for node in nodes]
+        [node.reverb_address for node in nodes], shard, [node.parts_address for node in nodes]
     )
     stop_seconds = contract.Traits.stop_seconds
     if is_saved(shard):

@@ -1,4 +1,4 @@
-"""The replay server's node. Importing this module loads Reverb and TensorFlow."""
+"""What a replay server's node runs. Importing this module loads Reverb and TensorFlow."""
 
 import contextlib
 import fcntl
@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import launchpad as lp
@@ -31,75 +31,65 @@ _TURN_FILE = "replay.turn"
 """Locked by the shard whose turn it is to save."""
 
 
-class ReplayServerNode(lp.ReverbNode):
-    """A `lp.ReverbNode` that saves checkpoints, and closes its server when it is asked to stop."""
+def serve(
+    spec: TableSpec, schedule: Schedule, phase: float, address: str, parts_address: str
+) -> None:
+    """Serves a shard until the program stops; it begins with what the newest checkpoint holds.
 
-    def __init__(self, spec: TableSpec, schedule: Schedule, phase: float) -> None:
-        """Initializes the node.
+    Args:
+        spec: The table.
+        schedule: When checkpoints are saved.
+        phase: When the first is due, as a part of the schedule's period.
+        address: `host:port` of the server.
+        parts_address: `host:port` of its `nodes.part_server`.
+    """
+    runtime = contract.runtime()
+    checkpoints = Checkpoints(runtime, schedule, phase)
+    saved = is_saved(spec)
+    with checkpoints.scratch() as scratch:
+        server = _start(spec, checkpoints, scratch, lp.get_port_from_address(address))
 
-        Args:
-            spec: The table.
-            schedule: When checkpoints are saved.
-            phase: When the first is due, as a part of the schedule's period.
-        """
-        self._spec = spec
-        self._schedule = schedule
-        self._phase = phase
-        super().__init__(self._tables)
-        self.parts_address = lp.Address("parts")
-        self.allocate_address(self.parts_address)
+        def write(path: str) -> float:
+            return _write(server, spec.name, scratch, path)
 
-    def run(self) -> None:
-        """Serves until the program stops."""
-        runtime = contract.runtime()
-        checkpoints = Checkpoints(runtime, self._schedule, self._phase)
-        saved = is_saved(self._spec)
-        with checkpoints.scratch() as scratch:
-            server = self._serve(checkpoints, scratch)
+        parts = PartServer(
+            f"localhost:{server.port}", spec, lp.get_port_from_address(parts_address)
+        )
+        try:
+            while not runtime.wait_for_stop(_LOOK_SECONDS):
+                parts.forget()
+                if saved and checkpoints.due:
+                    with turn(runtime) as ours:
+                        if ours:
+                            checkpoints.save(write)
+            if saved:
+                checkpoints.save(write)
+        finally:
+            parts.close()
+            server.stop()
 
-            def write(path: str) -> float:
-                return _write(server, self._spec.name, scratch, path)
 
-            parts = PartServer(
-                f"localhost:{server.port}",
-                self._spec,
-                lp.get_port_from_address(self.parts_address.resolve()),
-            )
-            try:
-                while not runtime.wait_for_stop(_LOOK_SECONDS):
-                    parts.forget()
-                    if saved and checkpoints.due:
-                        with turn(runtime) as ours:
-                            if ours:
-                                checkpoints.save(write)
-                if saved:
-                    checkpoints.save(write)
-            finally:
-                parts.close()
-                server.stop()
+def _start(spec: TableSpec, checkpoints: Checkpoints, scratch: str, port: int) -> Any:
+    """Returns a server with what the newest checkpoint holds, its limiter's counts included.
 
-    def _serve(self, checkpoints: Checkpoints, scratch: str) -> Any:
-        """Returns a server with what the newest checkpoint holds, its limiter's counts included.
+    Args:
+        spec: The table.
+        checkpoints: This shard's.
+        scratch: Where the server writes; it keeps one checkpoint there, which is moved away.
+        port: Where it listens.
+    """
 
-        Args:
-            checkpoints: This shard's.
-            scratch: Where the server writes; it keeps one checkpoint there, which is moved away.
-        """
+    def make_server(path: Optional[str]) -> Any:
+        content = None if path is None else os.path.join(path, _CONTENT)
+        return reverb.Server(
+            tables=[make_table(spec)],
+            port=port,
+            checkpointer=reverb.checkpointers.DefaultCheckpointer(
+                scratch, fallback_checkpoint_path=content
+            ),
+        )
 
-        def make_server(path: Optional[str]) -> Any:
-            content = None if path is None else os.path.join(path, _CONTENT)
-            return reverb.Server(
-                tables=self._priority_tables_fn(),
-                port=lp.get_port_from_address(self._address.resolve()),
-                checkpointer=reverb.checkpointers.DefaultCheckpointer(
-                    scratch, fallback_checkpoint_path=content
-                ),
-            )
-
-        return checkpoints.restore(make_server) or make_server(None)
-
-    def _tables(self) -> Sequence[Any]:
-        return [make_table(self._spec)]
+    return checkpoints.restore(make_server) or make_server(None)
 
 
 def make_table(spec: TableSpec) -> Any:

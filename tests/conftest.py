@@ -4,9 +4,11 @@ import os
 
 import pytest
 
+from launchers.child import QUICK_RECONNECT
 from launchers.fork_server import ForkServer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault(*QUICK_RECONNECT)  # As in the processes of replicas.
 HEAVY = (
     "acme.agents.tf.d4pg",
     "agents.apex.acting",

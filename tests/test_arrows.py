@@ -1,4 +1,4 @@
-"""Arrows between the rooms point one way, and program modules load no TensorFlow."""
+"""Arrows between the rooms point one way, and what only plans a run loads no TensorFlow."""
 
 import ast
 import pathlib
@@ -51,4 +51,19 @@ def test_importing_a_room_loads_no_tensorflow(room: str) -> None:
         for path in (ROOT / room).rglob("*.py")
     ]
     code = f"import sys, {', '.join(modules)}; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
+
+
+def test_planning_a_run_loads_no_tensorflow() -> None:
+    code = """
+import sys
+from command import assembly
+from launchers.plan import make_plan
+
+for agent in ("apex", "r2d2"):
+    arguments = [f"--agent={agent}"]
+    assembled = assembly.assemble(*assembly.read(arguments), arguments)
+    assert "replay/0" in make_plan(assembled.draw(), "local_mp", assembled.layout()).replicas
+sys.exit("tensorflow" in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0

@@ -5,55 +5,22 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.support import wait_for
-
-LAUNCH = pathlib.Path(__file__).parent.parent / "launch.py"
-QUICK = (
-    "--num_actors=2",
-    "--config.min_replay_size=64",
-    "--config.batch_size=32",
-    "--config.error_buffer=2000",
+from tests.command_line import (
+    QUICK,
+    command,
+    launch,
+    launched,
+    result_of,
+    started,
 )
-
-
-def status_of(directory: pathlib.Path) -> dict[str, Any]:
-    path = directory / "status.json"
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def states(directory: pathlib.Path) -> set[str]:
-    return {replica["state"] for replica in status_of(directory).values()}
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, os.fspath(LAUNCH), *arguments]
-
-
-def launch(
-    directory: pathlib.Path, *arguments: str, timeout: float = 100
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command(*arguments),
-        cwd=directory,
-        timeout=timeout,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-
-def result_of(directory: pathlib.Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((directory / "result.json").read_text())
-    return content
-
+from tests.support import wait_for
 
 BAD_INPUT = {
     "agent": (["--agent=apxe"], "Unknown agent 'apxe': did you mean apex?"),
@@ -99,16 +66,25 @@ BAD_INPUT = {
 }
 
 
-@pytest.mark.parametrize("arguments, message", BAD_INPUT.values(), ids=BAD_INPUT)
+@pytest.fixture(scope="module")
+def run_bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
+    """Returns what came of each bad input."""
+    with launched(
+        {name: (tmp_path_factory.mktemp("bad"), BAD_INPUT[name][0]) for name in BAD_INPUT}
+    ) as end:
+        yield end
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
 def test_bad_input_is_told_in_one_sentence_and_starts_nothing(
-    arguments: Sequence[str], message: str, tmp_path: pathlib.Path
+    name: str, run_bad: Callable[[str], Any]
 ) -> None:
-    run = launch(tmp_path, *arguments)
+    directory, run = run_bad(name)
     assert run.returncode == 2
-    assert message in run.stderr
+    assert BAD_INPUT[name][1] in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
     assert run.stdout == ""
-    assert list(tmp_path.iterdir()) == []
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["plan.json", "config.json", "result.json", "logs"])
@@ -237,17 +213,15 @@ def test_a_broken_environment_ends_the_run_and_is_named(tmp_path: pathlib.Path) 
 
 
 @pytest.mark.parametrize(
-    "number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    "number, status",
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143)],  # SIGHUP: in test_recovery.py
 )
 def test_a_signal_ends_everything_within_three_seconds(
     number: signal.Signals, status: int, tmp_path: pathlib.Path
 ) -> None:
     counts = tmp_path / "r/counts.json"
-    with subprocess.Popen(
-        command("--run_dir=r", "--nostop_when_solved", *QUICK),
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
+    with started(
+        tmp_path, "--run_dir=r", "--nostop_when_solved", *QUICK, start_new_session=True
     ) as launcher:
         wait_for(lambda: counts.exists() and "learner_steps" in counts.read_text(), 60)
         family = psutil.Process(launcher.pid).children(recursive=True)
@@ -282,9 +256,7 @@ def _text(path: pathlib.Path) -> str:
 def test_a_signal_while_it_starts_ends_everything_within_three_seconds(
     moment: Callable[[pathlib.Path], bool], tmp_path: pathlib.Path
 ) -> None:
-    with subprocess.Popen(
-        command("--run_dir=r"), cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as launcher:
+    with started(tmp_path, "--run_dir=r", start_new_session=True) as launcher:
         wait_for(lambda: moment(tmp_path / "r"), 60)
         family = psutil.Process(launcher.pid).children(recursive=True)
         began = time.monotonic()
@@ -295,32 +267,8 @@ def test_a_signal_while_it_starts_ends_everything_within_three_seconds(
     assert result_of(tmp_path / "r")["outcome"] == "stopped"
 
 
-def test_a_killed_actor_comes_back_and_the_run_goes_on(tmp_path: pathlib.Path) -> None:
-    with subprocess.Popen(
-        command("--run_dir=r", "--nostop_when_solved", *QUICK),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as launcher:
-        wait_for(lambda: states(tmp_path / "r") == {"running"}, 60)
-        nodes = psutil.Process(launcher.pid).children(recursive=True)
-        (actor,) = [node for node in nodes if node.cmdline()[0].endswith("actor/1")]
-        actor.kill()
-        wait_for(lambda: status_of(tmp_path / "r")["actor/1"]["restarts"] == 1, 20)
-        wait_for(lambda: states(tmp_path / "r") == {"running"}, 20)
-        told = "actor/1 was started again: Its process was ended by SIGKILL\n"
-        assert launcher.stdout is not None and told in launcher.stdout
-        launcher.send_signal(signal.SIGINT)
-        assert launcher.wait(20) == 130
-    result = result_of(tmp_path / "r")
-    assert result["restarts"]["actor"] == 1 and result["restarts"]["learner"] == 0
-    assert result["outcome"] == "stopped"
-
-
 def test_a_killed_launcher_leaves_no_fork_server_that_still_loads(tmp_path: pathlib.Path) -> None:
-    with subprocess.Popen(
-        command("--run_dir=r"), cwd=tmp_path, stdout=subprocess.DEVNULL
-    ) as launcher:
+    with started(tmp_path, "--run_dir=r") as launcher:
         wait_for(lambda: (tmp_path / "r/logs/forkserver.log").exists(), 60)
         family = wait_for(lambda: psutil.Process(launcher.pid).children(recursive=True))
         launcher.kill()
@@ -345,6 +293,10 @@ def test_a_replica_that_ends_without_having_been_asked_to_is_a_failure(
     tmp_path: pathlib.Path,
 ) -> None:
     (tmp_path / "broken.py").write_text(BROKEN.replace("BREAK", "raise SystemExit"))
-    run = launch(tmp_path, "--env=broken:make", "--run_dir=r", *QUICK)
+    (tmp_path / "layout.toml").write_text(
+        "[actor]\non_failure = 'stop'\n[evaluator]\non_failure = 'stop'"
+    )
+    flags = ("--env=broken:make", "--layout=layout.toml", "--run_dir=r", *QUICK)
+    run = launch(tmp_path, *flags)
     assert run.returncode == 1
     assert "failed: It ended without having been asked to" in run.stdout

@@ -1,22 +1,25 @@
 """Faults of a run on the command line: what is killed or frozen comes back, learning goes on."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from tests.command_line import QUICK, result_of, started, states, status_of
 from tests.support import wait_for
-from tests.test_launch import QUICK, command, states, status_of
 
 LAYOUT = """
 [{group}]
 restart = {{ count = 100, window_seconds = 60, backoff_seconds = 0.1 }}
 """
 GROUPS = ("counter", "variables", "replay", "learner", "actor", "evaluator", "coordinator")
+WITHOUT_LAYOUT = {"actor"}  # Actors come back by default.
 
 
 class Watched:
@@ -52,6 +55,11 @@ class Watched:
         """Returns how often each replica was started again."""
         return {name: is_["restarts"] for name, is_ in status_of(self.directory).items()}
 
+    def tells(self, line: str) -> bool:
+        """Reads what it prints until there is such a line."""
+        assert self.launcher.stdout is not None
+        return any(told == f"{line}\n" for told in iter(self.launcher.stdout.readline, ""))
+
     def learns_on(self) -> bool:
         """Waits for twenty learner steps from now."""
         steps = self.counts().get("learner_steps", 0)
@@ -63,27 +71,22 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """A run all of whose nodes are running, and that has saved checkpoints."""
     directory = tmp_path_factory.mktemp("watched")
     layout = directory / "layout.toml"
-    layout.write_text("".join(LAYOUT.format(group=group) for group in GROUPS))
-    flags = ("--run_dir=r", "--nostop_when_solved", "--checkpoint_seconds=1", "--stall_timeout=4")
-    with psutil.Popen(
-        command(*flags, "--layout=layout.toml", *QUICK),
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as launcher:
+    groups = [group for group in GROUPS if group not in WITHOUT_LAYOUT]
+    layout.write_text("".join(LAYOUT.format(group=group) for group in groups))
+    flags = ("--run_dir=r", "--nostop_when_solved", "--checkpoint_seconds=1", "--stall_timeout=3")
+    options = {"stdout": subprocess.PIPE, "start_new_session": True}
+    with started(directory, *flags, "--layout=layout.toml", *QUICK, **options) as launcher:
         run = Watched(directory / "r", launcher)
         wait_for(lambda: states(run.directory) == {"running"}, 60)
         wait_for(lambda: status_of(run.directory)["replay/0"]["saved_at"], 20)
         wait_for(lambda: status_of(run.directory)["learner/0"]["saved_at"], 20)
         yield run
-        launcher.send_signal(signal.SIGINT)
-        assert launcher.wait(20) == 130
 
 
 def test_whatever_is_killed_comes_back_and_learning_goes_on(watched: Watched) -> None:
     expected = watched.restarts()
+    watched.learns_on()
     for group in GROUPS:
-        watched.learns_on()
         watched.process(f"{group}/0").kill()
         expected[f"{group}/0"] += 1
         wait_for(lambda: watched.restarts() == expected, what=f"{group} is started again")
@@ -105,6 +108,27 @@ def test_what_is_frozen_is_told_and_started_again(group: str, watched: Watched) 
     watched.learns_on()
     assert not frozen.is_running()
     assert watched.restarts() == expected
-    told = f"{group}/0 was started again: It has shown no life for 4 s\n"
-    assert watched.launcher.stdout is not None
-    assert any(line == told for line in iter(watched.launcher.stdout.readline, ""))
+    assert watched.tells(f"{group}/0 was started again: It has shown no life for 3 s")
+
+
+def test_a_hangup_ends_it_within_three_seconds_and_the_result_has_all_restarts(
+    watched: Watched,
+) -> None:
+    expected = watched.restarts()
+    watched.process("actor/1").kill()
+    expected["actor/1"] += 1
+    wait_for(lambda: watched.restarts() == expected, what="the actor is started again")
+    wait_for(lambda: states(watched.directory) == {"running"}, 30)
+    assert watched.tells("actor/1 was started again: Its process was ended by SIGKILL")
+    family = watched.launcher.children(recursive=True)
+    began = time.monotonic()
+    os.killpg(watched.launcher.pid, signal.SIGHUP)  # As a terminal does, to the whole group.
+    assert watched.launcher.wait(20) == 129
+    wait_for(lambda: not any(process.is_running() for process in family))
+    assert time.monotonic() - began < 3.0
+    result = result_of(watched.directory)
+    assert result["outcome"] == "stopped"
+    for group, restarts in result["restarts"].items():
+        of_replicas = [n for name, n in expected.items() if name.startswith(f"{group}/")]
+        assert restarts == sum(of_replicas), group
+    assert result["restarts"]["actor"] > 0

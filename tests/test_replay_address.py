@@ -4,8 +4,10 @@ import contextlib
 import pathlib
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import psutil
 import pytest
 import reverb
 
@@ -18,7 +20,7 @@ from nodes.replay_server import make_table
 from nodes.standing_replay import servers_at
 from programs import replay_alone
 from tests.balancer import balanced, needs_haproxy, unused_port
-from tests.test_launch import QUICK, command, launch, result_of
+from tests.command_line import QUICK, launch, launched, result_of, started
 from usage import UsageError
 
 FIELDS = [flag for flag in QUICK if flag.startswith("--config.")]
@@ -70,6 +72,11 @@ def test_addresses_are_of_hosts_and_ports(value: str) -> None:
 
 NOWHERE = "localhost:1"
 BAD_INPUT = {
+    # It takes longer than all others, so it is the first.
+    "nobody": (
+        [f"--replay_address={NOWHERE}"],
+        f"No Reverb server answers at {NOWHERE} within 5 s",
+    ),
     "malformed": (["--replay_address=here"], "--replay_address wants host:port"),
     "shards": (
         [f"--replay_address={NOWHERE}", "--replay_shards=1"],
@@ -78,10 +85,6 @@ BAD_INPUT = {
     "program": (
         [f"--replay_address={NOWHERE}", "--program=os:getcwd"],
         "--replay_address is for --agent",
-    ),
-    "nobody": (
-        [f"--replay_address={NOWHERE}"],
-        f"No Reverb server answers at {NOWHERE} within 5 s",
     ),
     "no port": (["replay"], "wants the port to serve: launch.py replay --port=N."),
     "port 0": (["replay", "--port=0"], "--port wants a port from 1 to 65535, got 0."),
@@ -92,15 +95,24 @@ BAD_INPUT = {
 }
 
 
-@pytest.mark.parametrize("arguments, said", BAD_INPUT.values(), ids=BAD_INPUT)
+@pytest.fixture(scope="module")
+def run_bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
+    """Returns what came of each bad input."""
+    with launched(
+        {name: (tmp_path_factory.mktemp("bad"), BAD_INPUT[name][0]) for name in BAD_INPUT}
+    ) as end:
+        yield end
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
 def test_bad_input_is_told_in_one_sentence_and_starts_nothing(
-    arguments: Sequence[str], said: str, tmp_path: pathlib.Path
+    name: str, run_bad: Callable[[str], Any]
 ) -> None:
-    run = launch(tmp_path, *arguments)
+    directory, run = run_bad(name)
     assert (run.returncode, run.stdout) == (2, "")
-    assert said in run.stderr
+    assert BAD_INPUT[name][1] in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
+    assert list(directory.iterdir()) == []
 
 
 def test_the_verbs_help_lists_its_flags_and_the_agents_configuration(
@@ -149,29 +161,21 @@ def resumed(
 
 
 @contextlib.contextmanager
-def replay(directory: pathlib.Path, *ports: int) -> Iterator[list["subprocess.Popen[str]"]]:
+def replay(directory: pathlib.Path, *ports: int) -> Iterator[list[psutil.Popen]]:
     """Runs `launch.py replay` on each port, as one of two shards, until all serve."""
-    started = [
-        subprocess.Popen(
-            command("replay", f"--port={port}", "--shards=2", *FIELDS),
-            cwd=directory,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for port in ports
-    ]
-    try:
-        for process, port in zip(started, ports, strict=True):
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for port in ports:
+            arguments = ("replay", f"--port={port}", "--shards=2", *FIELDS)
+            server = started(directory, *arguments, stdout=subprocess.PIPE)
+            servers.append(stack.enter_context(server))
+        for process, port in zip(servers, ports, strict=True):
             assert process.stdout is not None
             said = [process.stdout.readline()]
             if "can be reached from wherever this machine can" in said[0]:
                 said.append(process.stdout.readline())
             assert said[-1] == f"table 'windows' of apex for catch is served on port {port}\n"
-        yield started
-    finally:
-        for process in started:
-            process.kill()
-            process.wait(20)
+        yield servers
 
 
 def test_runs_use_servers_that_stand_already(tmp_path: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,8 @@ import pytest
 
 from command import assembly, resumption
 from launchers.directory import RunDirectory
+from tests.command_line import QUICK, Completed, launch, launched, result_of, started
 from tests.support import wait_for
-from tests.test_launch import QUICK, command, launch, result_of
 
 ENDLESS = ("--run_dir=r", "--nostop_when_solved", "--checkpoint_seconds=1", *QUICK)
 
@@ -36,7 +37,7 @@ def saved_steps(run: pathlib.Path) -> int:
 
 def run_and_kill(directory: pathlib.Path) -> None:
     """Starts a run, kills its launcher once everything was saved twice, and waits for the end."""
-    with subprocess.Popen(command(*ENDLESS), cwd=directory, stdout=subprocess.DEVNULL) as launcher:
+    with started(directory, *ENDLESS) as launcher:
         saved = [directory / f"r/checkpoints/{name}-0/00000002" for name in ("learner", "replay")]
         wait_for(lambda: all(path.exists() for path in saved), 60)
         launcher.kill()
@@ -70,7 +71,7 @@ class GoneOn(NamedTuple):
     before: dict[str, int]
     saved: int
     steps: int
-    launched: "subprocess.CompletedProcess[str]"
+    launched: Completed
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +143,7 @@ def test_a_run_goes_on_in_the_network_in_which_it_was_started(
     config["settings"]["network"] = network
     (run / "config.json").write_text(json.dumps(config))
     ours = os.readlink("/proc/self/ns/net")
-    with subprocess.Popen(
-        command("--resume=r"), cwd=run.parent, stdout=subprocess.DEVNULL
-    ) as launcher:
+    with started(run.parent, "--resume=r") as launcher:
         wait_for(lambda: json.loads((run / "lock").read_text() or "{}").get("life") == 2, 60)
         theirs = os.readlink(f"/proc/{launcher.pid}/ns/net")
         launcher.terminate()
@@ -162,46 +161,55 @@ def isolation_works() -> bool:
 
 def tree(run: pathlib.Path) -> dict[str, Any]:
     return {
-        str(path): path.read_bytes()
+        str(path.relative_to(run)): path.read_bytes()
         for path in run.rglob("*")
         if path.is_file() and not str(path).endswith("lock")
     }
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        (["--resume=nowhere"], "There is no run in nowhere"),
-        (["--resume="], "--resume must name"),
-        (
-            ["--resume=r", "--env=cartpole"],
-            "--env stays as the run in r was started with: leave it out.",
-        ),
-        (["--resume=r", "--replay_shards=2"], "--replay_shards stays"),
-        (["--resume=r", "--config.n_step=1"], "--config.n_step stays"),
-        (["--resume=r", "--run_dir=other"], "--run_dir stays"),
-        (["--resume=r", "--num_actors=0"], "--num_actors must be at least 1"),
-        (["--resume=r", "--stall_timeout=0.1"], "the stall timeout must be at least 3 s"),
-        (["--resume=r", "--layout=none.toml"], "none.toml cannot be read"),
-        (["--run_dir=r"], "go on with --resume r"),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
-)
+MISTAKES = {
+    "nowhere": (["--resume=nowhere"], "There is no run in nowhere"),
+    "nothing": (["--resume="], "--resume must name"),
+    "env": (
+        ["--resume=r", "--env=cartpole"],
+        "--env stays as the run in r was started with: leave it out.",
+    ),
+    "shards": (["--resume=r", "--replay_shards=2"], "--replay_shards stays"),
+    "config": (["--resume=r", "--config.n_step=1"], "--config.n_step stays"),
+    "run_dir": (["--resume=r", "--run_dir=other"], "--run_dir stays"),
+    "count": (["--resume=r", "--num_actors=0"], "--num_actors must be at least 1"),
+    "stall": (["--resume=r", "--stall_timeout=0.1"], "the stall timeout must be at least 3 s"),
+    "layout": (["--resume=r", "--layout=none.toml"], "none.toml cannot be read"),
+    "anew": (["--run_dir=r"], "go on with --resume r"),
+}
+
+
+@pytest.fixture(scope="module")
+def make_mistake(
+    killed: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Any]]:
+    """Returns what came of each mistake, made beside a copy of the killed run."""
+    directories = {name: tmp_path_factory.mktemp("mistake") for name in MISTAKES}
+    for directory in directories.values():
+        shutil.copytree(killed, directory / "r")
+    with launched({name: (directories[name], MISTAKES[name][0]) for name in MISTAKES}) as end:
+        yield end
+
+
+@pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_start_and_change_nothing(
-    arguments: list[str], said: str, run: pathlib.Path
+    name: str, killed: pathlib.Path, make_mistake: Callable[[str], Any]
 ) -> None:
-    before = tree(run)
-    again = launch(run.parent, *arguments)
-    assert (again.returncode, said in again.stderr) == (2, True), again.stdout + again.stderr
-    after = tree(run)
-    assert {name for name in before if before[name] != after.get(name)} <= {
-        str(run / "logs/launcher.log"),
-        str(run / "logs/forkserver.log"),
-    }
+    directory, again = make_mistake(name)
+    said = MISTAKES[name][1] in again.stderr
+    assert (again.returncode, said) == (2, True), again.stdout + again.stderr
+    before, after = tree(killed), tree(directory / "r")
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert changed <= {"logs/launcher.log", "logs/forkserver.log"}
 
 
 def test_a_run_that_still_runs_is_not_taken_up(tmp_path: pathlib.Path) -> None:
-    with subprocess.Popen(command(*ENDLESS), cwd=tmp_path, stdout=subprocess.DEVNULL) as launcher:
+    with started(tmp_path, *ENDLESS) as launcher:
         wait_for(lambda: (tmp_path / "r/plan.json").exists(), 60)
         again = launch(tmp_path, "--resume=r")
         assert (again.returncode, again.stderr) == (2, "The run in r still runs: stop it first.\n")
@@ -209,10 +217,27 @@ def test_a_run_that_still_runs_is_not_taken_up(tmp_path: pathlib.Path) -> None:
         assert launcher.wait(20) == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'"settings"', b'{"settings": 5}', b"\xff"])
-def test_a_run_without_its_configuration_is_refused(content: bytes, run: pathlib.Path) -> None:
-    (run / "config.json").write_bytes(content)
-    again = launch(run.parent, "--resume=r")
+DAMAGED = [b"", b"{", b'"settings"', b'{"settings": 5}', b"\xff"]
+
+
+@pytest.fixture(scope="module")
+def resume_damaged(
+    killed: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[bytes], Any]]:
+    """Returns what came of going on with copies whose configuration is damaged."""
+    directories = {content: tmp_path_factory.mktemp("damaged") for content in DAMAGED}
+    for content, directory in directories.items():
+        shutil.copytree(killed, directory / "r")
+        (directory / "r/config.json").write_bytes(content)
+    with launched({content: (directories[content], ["--resume=r"]) for content in DAMAGED}) as end:
+        yield end
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_run_without_its_configuration_is_refused(
+    content: bytes, resume_damaged: Callable[[bytes], Any]
+) -> None:
+    _, again = resume_damaged(content)
     assert again.returncode == 2
     said = "The run in r cannot go on: its config.json is not there or damaged.\n"
     assert again.stderr == said

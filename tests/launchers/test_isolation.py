@@ -1,6 +1,5 @@
 """Nobody outside of a run's own network reaches its nodes."""
 
-import json
 import os
 import pathlib
 import socket
@@ -10,10 +9,10 @@ import tempfile
 from collections.abc import Iterator
 
 import launchpad as lp
-import psutil
 import pytest
 
 from launchers.run import launch
+from tests.command_line import started, states
 from tests.support import wait_for
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -32,27 +31,32 @@ def allowed() -> None:
         pytest.skip(f"no network of its own here: {tried.stderr.splitlines()[-1]}")
 
 
+LISTENERS = """
+import launchpad as lp
+
+class Server:
+    pass
+
+def draw():
+    program = lp.Program("listeners")
+    with program.group("server"):
+        for _ in range(4):
+            program.add_node(lp.CourierNode(Server))
+    return program
+"""
+APE_X = ("--nostop_when_solved", "--num_actors=1")
+SERVERS = ("--program=listeners:draw",)  # Whose processes load no TensorFlow.
+
+
 @pytest.fixture
 def listening(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[tuple[int, set]]:
     """Runs the command line; yields a node's process and the ports at which nodes listen."""
-    flags = ["--run_dir=r", "--nostop_when_solved", "--num_actors=1", *request.param]
-    with subprocess.Popen(
-        [sys.executable, ROOT / "launch.py", *flags], cwd=tmp_path, stdout=subprocess.DEVNULL
-    ) as launcher:
-        try:
-            status = tmp_path / "r/status.json"
-            wait_for(lambda: status.exists() and _all_running(status), 60)
-            nodes = psutil.Process(launcher.pid).children(recursive=True)
-            node = nodes[-1].pid if nodes else launcher.pid
-            yield node, _listening_ports(node)
-        finally:
-            launcher.terminate()
-            launcher.wait(20)
-
-
-def _all_running(status: pathlib.Path) -> bool:
-    states = [replica["state"] for replica in json.loads(status.read_text() or "{}").values()]
-    return bool(states) and set(states) == {"running"}
+    (tmp_path / "listeners.py").write_text(LISTENERS)
+    with started(tmp_path, "--run_dir=r", *request.param) as launcher:
+        wait_for(lambda: states(tmp_path / "r") == {"running"}, 60)
+        nodes = launcher.children(recursive=True)
+        node = nodes[-1].pid if nodes else launcher.pid
+        yield node, _listening_ports(node)
 
 
 def _listening_ports(pid: int) -> set[int]:
@@ -85,7 +89,7 @@ for port in PORTS:
 """
 
 
-@pytest.mark.parametrize("listening", [[], ["--mode=local_mt"]], indirect=True)
+@pytest.mark.parametrize("listening", [APE_X, ("--mode=local_mt", *SERVERS)], indirect=True)
 def test_by_default_a_runs_ports_are_out_of_reach_from_another_network(
     listening: tuple[int, set[int]],
 ) -> None:
@@ -97,7 +101,7 @@ def test_by_default_a_runs_ports_are_out_of_reach_from_another_network(
     assert not reachable(ports, socket.gethostname())
 
 
-@pytest.mark.parametrize("listening", [["--network=host"]], indirect=True)
+@pytest.mark.parametrize("listening", [("--network=host", *SERVERS)], indirect=True)
 def test_on_the_hosts_network_they_can_be_reached(listening: tuple[int, set[int]]) -> None:
     assert len(reachable(listening[1])) >= 4
 

@@ -1,5 +1,8 @@
 """Small replays for tests: tables, servers and what is written to them."""
 
+import multiprocessing
+from typing import Any
+
 import numpy as np
 import reverb
 from acme import specs
@@ -56,3 +59,31 @@ def priorities_in(server: reverb.Server, samples: int = 300) -> set[float]:
         round(sample.info.priority, 3)
         for sample in client.sample("items", samples, emit_timesteps=False)
     }
+
+
+class Killable:
+    """A server in a process of its own.
+
+    One in this process would first wait for whoever writes to it, five seconds.
+
+    Attributes:
+        port: Where it listens.
+    """
+
+    def __init__(self, spec: TableSpec) -> None:
+        context = multiprocessing.get_context("forkserver")
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(spec, theirs), daemon=True)
+        self._process.start()
+        self.port: int = ours.recv()
+
+    def stop(self) -> None:
+        """Kills it."""
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(spec: TableSpec, pipe: Any) -> None:
+    server = reverb.Server([make_table(spec)])
+    pipe.send(server.port)
+    server.wait()

@@ -24,6 +24,7 @@ from nodes.replay_server import make_table
 from nodes.sample_feeds import Feed, ShardAddress
 from nodes.samples import DEFAULT_PREFETCH, Samples
 from nodes.sampling import Batch, Sampler
+from nodes.shared_versions import map_version
 from programs.program import Program
 from tests.support import in_node, wait_for
 
@@ -212,6 +213,15 @@ def test_in_the_servers_own_process_nothing_is_copied_twice(
     address = ShardAddress(client._addresses[0], client._parts[0])
     assert first(Feed(address, client.spec, SIZE, DEFAULT_PREFETCH)) is not None
     assert not parts._streams
+
+
+def test_a_part_that_its_reader_has_not_mapped_yet_is_not_filled_anew_by_the_next(
+    server: tuple[PartServer, ReplayClient],
+) -> None:
+    parts, _ = server
+    token = parts.open(SIZE, (2, 2, 2, 1))
+    first, second = (wait_for(lambda: parts.next(token)[1]) for _ in range(2))
+    assert map_version(first) is not None and map_version(second) is not None
 
 
 def test_a_stream_that_nobody_asks_is_closed_and_can_be_opened_anew(

@@ -99,7 +99,7 @@ def test_what_a_caller_waited_for_is_forgotten_once_it_is_answered() -> None:
     )
     handle = program.add_node(server, label="server")
     program.add_node(node(Waiter, deref(handle)), label="waiter")
-    budget = RestartBudget(backoff_seconds=3.0)
+    budget = RestartBudget(backoff_seconds=1.5)
     layout = Layout({"server": GroupLayout(restart=budget)})
     with launch(program, "local_mp", layout) as run:
         run.wait_until_running(60)

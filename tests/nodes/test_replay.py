@@ -140,6 +140,22 @@ def test_before_every_shard_has_its_first_items_there_are_no_batches(
     assert wait_for(sampler.next).keys.shape == (8,)
 
 
+def test_a_shard_with_few_items_is_not_waited_for_where_all_together_have_enough(
+    servers: list[reverb.Server],
+) -> None:
+    client = client_of(servers, table(min_size=4), 2)
+    write_to(servers[0], [1.0] * 6)
+    write_to(servers[1], [1.0])
+    sampler = client.sampler(8)
+    sampler.renew(client.info())
+    assert sampler.next() is None  # Together they have seven, and must have eight.
+    write_to(servers[1], [1.0])
+    sampler.renew(client.info())
+    batch = wait_for(sampler.next)
+    assert set(batch.shards.tolist()) == {0}
+    np.testing.assert_allclose(batch.sample.probability, np.full(8, 1 / 6))
+
+
 def test_a_shard_that_never_was_there_is_left_out(servers: list[reverb.Server]) -> None:
     client = client_of(servers, table(), 2)
     servers[1].stop()

@@ -224,7 +224,9 @@ def test_readers_in_other_processes_never_see_a_mixture() -> None:
     for step in range(301):
         writer.write(version(step, 100_000))
     assert [found.get(timeout=60) for _ in readers] == [True] * 4
-    assert buffers(store) <= 6
+    # One is the newest and one is filled. A reader has one mapped while it maps another, which
+    # need not be the newest any more; then it can only go on to the newest.
+    assert buffers(store) <= 1 + 1 + 2 * len(readers)
 
 
 def _write_for_ever(place: Place, store: Store) -> None:

@@ -18,16 +18,18 @@ from nodes import writing
 from nodes.replay import ReplayClient
 from nodes.replay_server import make_table
 from nodes.writing import ReplayWriter
-from tests.nodes.replays import table
+from tests.nodes.replays import Killable, table
 from tests.support import in_node, wait_for
 
 
 class Shards:
     """Servers, and clients of one and of all."""
 
-    def __init__(self, number: int, spec: TableSpec) -> None:
+    def __init__(self, number: int, spec: TableSpec, killable: bool = False) -> None:
         self.spec = spec
-        self.servers = [reverb.Server([make_table(spec)]) for _ in range(number)]
+        self.servers: list[Any] = [
+            Killable(spec) if killable else reverb.Server([make_table(spec)]) for _ in range(number)
+        ]
         self.addresses = [f"localhost:{server.port}" for server in self.servers]
         self.client = ReplayClient(self.addresses, spec)
 
@@ -50,8 +52,8 @@ class Shards:
 def make_shards() -> Iterator[Callable[..., Shards]]:
     made: list[Shards] = []
 
-    def make(number: int, spec: TableSpec) -> Shards:
-        made.append(Shards(number, spec))
+    def make(number: int, spec: TableSpec, killable: bool = False) -> Shards:
+        made.append(Shards(number, spec, killable))
         return made[-1]
 
     yield make
@@ -139,7 +141,7 @@ def test_a_shard_that_goes_away_in_a_trajectory_gets_it_later(
     make_shards: Callable[..., Shards], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "_PATIENT_WAITS", 1)
-    shards = make_shards(2, table())
+    shards = make_shards(2, table(), killable=True)
 
     def insert() -> None:
         writer = shards.client.writer(0, 2)
@@ -165,9 +167,16 @@ def test_a_shard_that_goes_away_in_a_trajectory_gets_it_later(
 
 def windows_in(shards: Shards, shard: int) -> set[tuple[int, ...]]:
     """Returns the steps of each item of three steps that a shard has."""
+    size = shards.sizes()[shard]
+    found = set()
     client = reverb.Client(shards.addresses[shard])
-    samples = client.sample("items", 3000, emit_timesteps=False, unpack_as_table_signature=True)
-    return {tuple(np.asarray(sample.data["row"])[:, 1].astype(int)) for sample in samples}
+    for sample in client.sample(
+        "items", 50 * size, emit_timesteps=False, unpack_as_table_signature=True
+    ):
+        found.add(tuple(np.asarray(sample.data["row"])[:, 1].astype(int)))
+        if len(found) == size:
+            break
+    return found
 
 
 def test_a_long_trajectory_goes_on_elsewhere_when_its_shard_is_gone(
@@ -176,7 +185,7 @@ def test_a_long_trajectory_goes_on_elsewhere_when_its_shard_is_gone(
     monkeypatch.setattr(writing, "_PATIENT_WAITS", 1)
     column = specs.Array((3, 2), np.float32)
     plain = dataclasses.replace(table(), item={**table().item, "row": column})
-    shards = make_shards(2, plain)
+    shards = make_shards(2, plain, killable=True)
     stopped: list[int] = []
 
     def insert() -> None:
