@@ -1,5 +1,6 @@
 """What learners contribute to a step that they take together, and how contributions become one."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Optional, Protocol
 
@@ -176,8 +177,18 @@ def with_tensorflow(values: Sequence[NDArray[Any]], factors: NDArray[np.float64]
     return np.asarray(tf.add_n(scaled))
 
 
-Backend = Literal["numpy", "tensorflow"]
-BACKENDS: Mapping[Backend, Arithmetic] = {"numpy": with_numpy, "tensorflow": with_tensorflow}
+def where_it_fits(values: Sequence[NDArray[Any]], factors: NDArray[np.float64]) -> NDArray[Any]:
+    """Adds arrays up on the GPU that a layout gave this process, else with NumPy."""
+    has_gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "") not in ("", "-1")
+    return (with_tensorflow if has_gpu else with_numpy)(values, factors)
+
+
+Backend = Literal["auto", "numpy", "tensorflow"]
+BACKENDS: Mapping[Backend, Arithmetic] = {
+    "auto": where_it_fits,
+    "numpy": with_numpy,
+    "tensorflow": with_tensorflow,
+}
 
 
 def reduce(

@@ -39,7 +39,7 @@ class Reduction:
         flush_seconds: A secondary waits so long for what a round still lacks, and the primary
             twice as long.
         assignment: Whether a learner always pushes to the same secondary or each time to any.
-        backend: `numpy`, or `tensorflow`, which reduces on a GPU if the layout gives one.
+        backend: `numpy`, `tensorflow`, or `auto`: on the GPU that the layout gives, else NumPy.
 
     Raises:
         UsageError: A field is out of its range, or two do not fit together.
@@ -52,7 +52,7 @@ class Reduction:
     secondary_batch_size: int = 1
     flush_seconds: float = 15.0
     assignment: Assignment = "fixed"
-    backend: Backend = "numpy"
+    backend: Backend = "auto"
 
     def __post_init__(self) -> None:
         for name, known in (

@@ -8,6 +8,7 @@ import pytest
 from acme import specs
 
 from agents.agent import Gradient, Gradients, SparseGradient
+from nodes import contributions
 from nodes.contributions import (
     BACKENDS,
     Contribution,
@@ -162,3 +163,15 @@ def test_what_was_taken_apart_is_put_together() -> None:
     assert came.tickets == sent.tickets and came.step == 5 and came.gradients[2:] == (3, 2.0)
     assert isinstance(came.gradients.values[0], SparseGradient)
     assert sent.nbytes == 8 + 8 + 8 + 8 + 8
+
+
+def test_it_is_reduced_on_the_gpu_that_a_layout_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    monkeypatch.setattr(contributions, "with_numpy", lambda *_: used.append("numpy"))
+    monkeypatch.setattr(contributions, "with_tensorflow", lambda *_: used.append("tensorflow"))
+    for devices in ("", "-1", "3"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+        reduce([contribution(np.float32(1))], "mean", BACKENDS["auto"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    reduce([contribution(np.float32(1))], "mean", BACKENDS["auto"])
+    assert used == ["numpy", "numpy", "tensorflow", "numpy"]
