@@ -22,7 +22,7 @@ from nodes.checkpoints import Schedule
 from nodes.contributions import Contribution, Ticket
 from nodes.counter import CounterClient
 from nodes.gathering import Outcome
-from nodes.peer import is_away
+from nodes.peer import PeerLost, is_away
 from nodes.primary_reducer import MakeModel, PrimaryReducer
 from nodes.reducer import Assignment, PrimaryClient, Reduction, SecondaryReducer
 from nodes.reducer_peer import Lender, ReducerPeer
@@ -90,16 +90,27 @@ class Pusher:
                 f"Gradients of {contribution.nbytes / 2**30:.1f} GiB are more than one call "
                 f"can carry, {_MOST_BYTES / 2**30:.1f} GiB: split the model."
             )
+        try:
+            outcome = self._deliver(contribution)
+        except PeerLost:
+            if self._stopping:
+                return None
+            raise
+        if outcome is not None and outcome.fate == "refused":
+            raise GradientRefused(outcome.reason)
+        return outcome
+
+    def _deliver(self, contribution: Contribution) -> Optional[Outcome]:
+        """Pushes until the fate is known, and returns it, or None if the node is to stop."""
+        (ticket,) = contribution.tickets
         outcome = self._try(self._assigned(), contribution)
-        while (outcome is None or outcome.fate == "again") and not self._stopping:
+        while outcome is None or outcome.fate == "again":
+            if self._stopping:
+                return None
             outcome = self._primary.withdraw(ticket)
             if outcome is None:
                 ticket = ticket._replace(attempt=ticket.attempt + 1)
                 outcome = self._try(self._primary.pushes, contribution._replace(tickets=[ticket]))
-        if outcome is None or outcome.fate == "again":
-            return None
-        if outcome.fate == "refused":
-            raise GradientRefused(outcome.reason)
         return outcome
 
     @property
