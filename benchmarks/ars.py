@@ -1,6 +1,6 @@
 """ARS on Pendulum: what it learns, and how fast it plays.
 
-    python -m benchmarks.ars [--steps=1500000] [--seeds=3] [--plot=docs/ars_pendulum.png]
+    python -m benchmarks.ars [--steps=1000000] [--seeds=3] [--plot=docs/ars_pendulum.png]
 
 V2-t, the preset `small`, and V1, which neither normalizes observations nor leaves directions out,
 learn with the same seeds. Then the same rollouts are made by one process, without any program, for
@@ -24,7 +24,7 @@ from agents.ars.config import ArsConfig
 from benchmarks import support
 from environments import registry
 
-STEPS = flags.DEFINE_integer("steps", 1_500_000, "Environment steps of each run.", lower_bound=1)
+STEPS = flags.DEFINE_integer("steps", 1_000_000, "Environment steps of each run.", lower_bound=1)
 SEEDS = flags.DEFINE_integer("seeds", 3, "Runs of each variant.", lower_bound=1)
 WORKERS = flags.DEFINE_integer("workers", 2, "Workers.", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 10.0, "Time measured in one process.", lower_bound=1)

@@ -154,9 +154,18 @@ class _Counts:
         self._first = True
 
     def add(self) -> None:
-        """Counts what is new; waits for the counter only the first time."""
-        count = self._counter.increment if self._first else self._counter.increment_soon
-        count(**self._new())
+        """Counts what is new; waits for the counter only the first time.
+
+        The time over which rates are taken begins with the first update: the rollouts behind it
+        are counted before it.
+        """
+        new = self._new()
+        if not self._first:
+            self._counter.increment_soon(**new)
+            return
+        updates = new.pop("learner_steps")
+        self._counter.increment(**new)
+        self._counter.increment(learner_steps=updates)
         self._first = False
 
     def finish(self) -> None:
