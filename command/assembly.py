@@ -14,7 +14,8 @@ import psutil
 from absl import flags
 
 import usage
-from agents.agent import Agent, EnvironmentSpec, SearchAgent, TableSpec
+from agents.agent import Agent, EnvironmentSpec, TableSpec
+from agents.search_agent import SearchAgent
 from command import flags as flags_
 from command.settings import Settings
 from environments import registry
@@ -302,7 +303,7 @@ def _agent_class(settings: Settings) -> Any:
     if not inspect.isclass(agent_class) or not callable(getattr(agent_class, "presets", None)):
         raise UsageError(
             f"{settings.agent} is no agent: it must be a class with `presets()` and the rest of "
-            "agents.agent.Agent or agents.agent.SearchAgent."
+            "agents.agent.Agent or agents.search_agent.SearchAgent."
         )
     return agent_class
 
@@ -311,7 +312,8 @@ def _preset(agent_class: Any, settings: Settings) -> Any:
     presets = agent_class.presets()
     if not isinstance(presets, Mapping) or not all(map(dataclasses.is_dataclass, presets.values())):
         raise UsageError(f"{settings.agent}.presets() must map names to dataclasses.")
-    name = settings.preset or ("paper" if settings.env.startswith("atari:") else "small")
+    is_of_a_paper = settings.env.startswith("atari:") and not is_search(agent_class)
+    name = settings.preset or ("paper" if is_of_a_paper else "small")
     if name not in presets:
         raise usage.unknown("preset", name, presets)
     return presets[name]

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from agents.agent import SearchAgent
+from agents.search_agent import SearchAgent
 from nodes import contract
 from nodes.service import ServiceNode
 from nodes.shared_versions import Writer

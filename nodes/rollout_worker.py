@@ -4,7 +4,8 @@ import time
 import uuid
 from typing import Optional
 
-from agents.agent import RolloutResults, Rollouts, SearchAgent, Variables
+from agents.agent import Variables
+from agents.search_agent import RolloutResults, Rollouts, SearchAgent
 from nodes import contract
 from nodes.actor import MakeEnvironments
 from nodes.counter import CounterClient

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from agents.agent import RolloutResults, Search, SearchAgent
+from agents.search_agent import RolloutResults, Search, SearchAgent
 from nodes import checkpoints, contract
 from nodes.checkpoints import Schedule
 from nodes.counter import CounterClient

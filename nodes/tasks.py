@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
-from agents.agent import RolloutResults
+from agents.search_agent import RolloutResults
 
 _FIRST_PATIENCE_SECONDS = 30.0
 """How long a task may take while nobody knows how long one takes."""

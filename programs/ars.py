@@ -11,7 +11,7 @@ from typing import Optional
 
 import numpy as np
 
-from agents.agent import SearchAgent
+from agents.search_agent import SearchAgent
 from nodes import checkpoints
 from nodes.actor import MakeEnvironments
 from nodes.coordinator import coordinator_node

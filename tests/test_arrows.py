@@ -8,14 +8,15 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
+INTERFACES = ("agents.agent", "agents.search_agent")
 ROOMS = {
     "agents": {"usage"},
-    "command": {"agents.agent", "environments", "launchers", "monitoring", "programs", "usage"},
+    "command": {*INTERFACES, "environments", "launchers", "monitoring", "programs", "usage"},
     "environments": {"usage"},
     "launchers": {"nodes.contract", "usage"},
     "monitoring": {"launchers", "nodes.counter"},
-    "nodes": {"agents.agent", "usage"},
-    "programs": {"agents.agent", "nodes", "usage"},
+    "nodes": {*INTERFACES, "usage"},
+    "programs": {*INTERFACES, "nodes", "usage"},
 }
 
 

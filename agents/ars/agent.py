@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.agent import Actor, EnvironmentSpec, Rollouts, Search, Variables
+from agents.agent import Actor, EnvironmentSpec, Variables
 from agents.ars import noise as noise_
 from agents.ars import policy, rollouts, search
 from agents.ars.config import ArsConfig
+from agents.search_agent import Rollouts, Search
 from usage import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
 class Ars:
-    """Augmented random search (Mania et al. 2018); implements `agents.agent.SearchAgent`.
+    """Augmented random search (Mania et al. 2018); implements `agents.search_agent.SearchAgent`.
 
     Attributes:
         config: Its configuration.

@@ -6,19 +6,23 @@ import dm_env
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.agent import EnvironmentSpec, RolloutResults, Variables
+from agents.agent import EnvironmentSpec, Variables
 from agents.ars import noise as noise_
 from agents.ars import variables as variables_
 from agents.ars.config import ArsConfig
 from agents.ars.filter import Moments, merge, normalizer
 from agents.ars.policy import LinearPolicies, shape_of
+from agents.search_agent import RolloutResults
 
 _CHUNK = 128
 """Observations of each rollout that are kept until their statistics are taken."""
 
 
 class LinearRollouts:
-    """Makes a task's rollouts, each in an environment of its own; an `agents.agent.Rollouts`."""
+    """Makes a task's rollouts, each in an environment of its own.
+
+    It implements `agents.search_agent.Rollouts`.
+    """
 
     def __init__(
         self,

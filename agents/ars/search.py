@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.agent import EnvironmentSpec, RolloutResults, Variables
+from agents.agent import EnvironmentSpec, Variables
 from agents.ars import noise as noise_
 from agents.ars import variables as variables_
 from agents.ars.config import ArsConfig
 from agents.ars.filter import Moments, merge_all
 from agents.ars.policy import shape_of
 from agents.ars.variables import Found
+from agents.search_agent import RolloutResults
 
 _NAMES = ("weights", "count", "mean", "m2", "progress")
 """What each of the variables is called in a checkpoint."""
@@ -62,7 +63,7 @@ def step(
 
 
 class LinearSearch:
-    """Looks for a linear policy; an `agents.agent.Search`."""
+    """Looks for a linear policy; an `agents.search_agent.Search`."""
 
     def __init__(
         self, config: ArsConfig, spec: EnvironmentSpec, noise: NDArray[np.float32], seed: int

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agents.agent import RolloutResults
+from agents.search_agent import RolloutResults
 from nodes.tasks import Task, Tasks
 
 SIZES = (4, 4, 2)

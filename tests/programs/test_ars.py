@@ -12,8 +12,8 @@ import psutil
 import pytest
 from rich.console import Console
 
-from agents.agent import RolloutResults
 from agents.ars.config import ArsConfig
+from agents.search_agent import RolloutResults
 from environments import registry
 from launchers.layout import GroupLayout, Layout
 from launchers.run import Run, launch

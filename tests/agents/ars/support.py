@@ -13,11 +13,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.agent import EnvironmentSpec, RolloutResults, Search
+from agents.agent import EnvironmentSpec
 from agents.ars import noise
 from agents.ars.agent import Ars
 from agents.ars.config import ArsConfig
 from agents.ars.search import LinearSearch
+from agents.search_agent import RolloutResults, Search
 from environments import registry
 
 SMALL = dataclasses.replace(

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from agents.agent import RolloutResults
 from agents.ars import noise
 from agents.ars.filter import Moments
 from agents.ars.policy import LinearPolicies
 from agents.ars.search import step, top_directions
+from agents.search_agent import RolloutResults
 from tests.agents.ars.support import SMALL, agent_of, loop, noise_of, play, reference
 
 PENDULUM = "gym:Pendulum-v1"
