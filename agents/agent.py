@@ -79,7 +79,8 @@ class StepResult(NamedTuple):
     """What one learner step gives back.
 
     Attributes:
-        priorities: float32 [B], the items' new priorities, before the priority exponent.
+        priorities: float32 [B], the items' new priorities, before the priority exponent; None
+            leaves them as they are.
         metrics: Scalars of this step by name ('loss', 'gradient_norm', ...), as tensors or floats.
         trained_timesteps: Environment steps that the loss was taken over.
     """
@@ -217,7 +218,11 @@ class SharedModel(Saved, Protocol):
     def apply_gradients(
         self, gradients: Sequence[Gradient], state: Sequence[NDArray[Any]]
     ) -> Mapping[str, Any]:
-        """Takes one optimizer step; returns scalars of it by name ('gradient_norm', ...)."""
+        """Takes one optimizer step; returns scalars of it by name ('gradient_norm', ...).
+
+        Raises:
+            FloatingPointError: The gradients are too large together; nothing has changed.
+        """
 
     def model(self) -> Variables:
         """Returns all that gradients depend on, as arrays that are only read.

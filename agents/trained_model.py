@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from agents import tensors
 from agents.agent import Gradient, Variables
+from usage import UsageError
 
 
 class TrainedModel:
@@ -43,7 +44,16 @@ class TrainedModel:
             learning_rate: The schedule: the step size from the number of steps taken before. The
                 optimizer's own unless given.
             max_gradient_norm: All gradients together are scaled down to this norm, if it is given.
+
+        Raises:
+            UsageError: A trained variable is not of float32 or float64.
         """
+        for variable in trained:
+            if variable.dtype not in (tf.float32, tf.float64):
+                raise UsageError(
+                    f"Trained variables are float32 or float64, {variable.name} is "
+                    f"{variable.dtype.name}."
+                )
         self.trained = list(trained)
         self.moving = list(moving)
         self.following = list(following)
@@ -59,7 +69,7 @@ class TrainedModel:
         self._apply = tf.function(self.apply, autograph=False)
 
     def apply(self, gradients: Sequence[Any]) -> tf.Tensor:
-        """Takes one optimizer step.
+        """Takes one optimizer step, unless the norm is not finite.
 
         Args:
             gradients: Those of `trained`, as tensors or `tf.IndexedSlices`.
@@ -67,17 +77,26 @@ class TrainedModel:
         Returns:
             float32 [], the norm of all gradients together, before it was clipped.
         """
-        norm = tf.linalg.global_norm(gradients)
+        norm = tensors.global_norm(gradients)
+        tf.cond(tf.math.is_finite(norm), lambda: self._change(gradients, norm), tf.no_op)
+        return norm
+
+    def _change(self, gradients: Sequence[Any], norm: tf.Tensor) -> tf.Operation:
         if self._max_gradient_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._max_gradient_norm, norm)
+            factor = self._max_gradient_norm / tf.maximum(norm, self._max_gradient_norm)
+            gradients = [tensors.scale(gradient, factor) for gradient in gradients]
         self.optimizer.apply(gradients, self.trained)
         self.steps.assign_add(1)
-        return norm
+        return tf.no_op()
 
     def apply_gradients(
         self, gradients: Sequence[Gradient], state: Sequence[NDArray[Any]]
     ) -> Mapping[str, tf.Tensor]:
-        """Takes one optimizer step, with the step size that is due, and assigns `moving`."""
+        """Takes one optimizer step, with the step size that is due, and assigns `moving`.
+
+        Raises:
+            FloatingPointError: The norm of all gradients is not finite; nothing has changed.
+        """
         given = [
             tensors.from_gradient(gradient, variable.shape)
             for gradient, variable in zip(gradients, self.trained, strict=True)
@@ -85,6 +104,8 @@ class TrainedModel:
         if self._schedule is not None:
             self.optimizer.learning_rate.assign(self._schedule(int(self.steps)))
         norm = self._apply(given)
+        if not np.isfinite(norm):
+            raise FloatingPointError(f"the norm of the gradients is {norm}")
         for variable, value in zip(self.moving, state, strict=True):
             variable.assign(value)
         return {"gradient_norm": norm}

@@ -72,12 +72,11 @@ class ValueLearner(TrainedModel, abc.ABC):
         weight = float(outcome.priorities.shape[0])
         return Gradients(values, (), weight, float(outcome.normaliser)), _result(outcome)
 
-    def apply(self, gradients: Sequence[Any]) -> tf.Tensor:
-        """Takes one optimizer step, and copies to the target network where that is due."""
-        norm = super().apply(gradients)
+    def _change(self, gradients: Sequence[Any], norm: tf.Tensor) -> tf.Operation:
+        super()._change(gradients, norm)
         due = tf.equal(self.steps % self._target_update_period, 0)
         tf.cond(due, self._copy_to_target, tf.no_op)
-        return norm
+        return tf.no_op()
 
     def _take_step(
         self, probability: tf.Tensor, table_size: tf.Tensor, data: Mapping[str, tf.Tensor]

@@ -72,7 +72,7 @@ class BenchLearner:
         applied = 0
         for _ in range(steps):
             assert self._models.current is not None
-            outcome = self._pusher.push(self._models.current.step, self._gradients)
+            outcome = self._pusher.push(self._models.current.key, self._gradients)
             assert outcome is not None
             applied += outcome.fate == "applied"
             while self._models.current.step < outcome.step:

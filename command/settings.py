@@ -33,7 +33,7 @@ class Settings:
         num_learners: Learners, which take each step together.
         num_reducers: Secondary reducers between several learners and the one that takes the steps.
         async_learners: Let learners not wait for each other, so that each gradient is a step.
-        max_staleness: Steps by which a gradient may be late then (twice num_learners unless told).
+        max_staleness: Steps by which a gradient may be late then (4 x num_learners unless told).
         replay_address: Replay servers that stand already, host:port,host:port, instead of own ones.
         max_steps: Environment steps of all actors after which the run ends.
         stop_when_solved: End once the environment counts as solved.

@@ -9,9 +9,12 @@ from acme import specs
 from numpy.typing import NDArray
 
 from agents.agent import Gradient, Gradients, SparseGradient
+from nodes.version import Key
 
 Method = Literal["mean", "sum"]
 METHODS: tuple[Method, ...] = ("mean", "sum")
+_KINDS = "fiu"
+"""Kinds of dtypes that are reduced: floats, and integers, which are rounded."""
 
 
 class Ticket(NamedTuple):
@@ -35,13 +38,18 @@ class Contribution(NamedTuple):
 
     Attributes:
         tickets: Those of the gradients in it.
-        step: Learner steps in the oldest model that they were computed on.
+        model: Incarnation and step of the oldest model that they were computed on.
         gradients: The gradients.
     """
 
     tickets: Sequence[Ticket]
-    step: int
+    model: Key
     gradients: Gradients
+
+    @property
+    def members(self) -> set[int]:
+        """Whose gradients are in it."""
+        return {ticket.member for ticket in self.tickets}
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
@@ -62,7 +70,7 @@ class Contribution(NamedTuple):
         """Returns, in a form that a call carries, what else is needed to make it from `arrays`."""
         return (
             np.array(self.tickets, np.int64),
-            self.step,
+            self.model,
             [is_sparse(value) for value in self.gradients.values],
             float(self.gradients.weight),
             float(self.gradients.normaliser),
@@ -75,12 +83,12 @@ class NotAGradient(ValueError):
 
 def assemble(header: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> Contribution:
     """Returns the contribution that `header` and `arrays` were taken from."""
-    tickets, step, sparse, weight, normaliser = header
+    tickets, model, sparse, weight, normaliser = header
     left = iter(arrays)
     values = [SparseGradient(next(left), next(left)) if each else next(left) for each in sparse]
     return Contribution(
         [Ticket(*map(int, row)) for row in tickets],
-        step,
+        (int(model[0]), int(model[1])),
         Gradients(values, list(left), weight, normaliser),
     )
 
@@ -124,6 +132,8 @@ def _problem(value: Gradient, spec: specs.Array) -> Optional[str]:
     shape = tuple(spec.shape)
     if isinstance(value, SparseGradient):
         rows, value = np.asarray(value.rows), np.asarray(value.values)
+        if not shape or rows.ndim != 1 or rows.dtype.kind not in "iu":
+            return f"has rows of {rows.dtype} {list(rows.shape)}, integers [n] are wanted"
         shape = (len(rows), *shape[1:])
         if len(rows) and not 0 <= rows.min() <= rows.max() < spec.shape[0]:
             return f"has rows from {rows.min()} to {rows.max()}, there are {spec.shape[0]}"
@@ -132,6 +142,8 @@ def _problem(value: Gradient, spec: specs.Array) -> Optional[str]:
         return (
             f"is {value.dtype} {list(value.shape)}, {np.dtype(spec.dtype)} {list(shape)} is wanted"
         )
+    if value.dtype.kind not in _KINDS:
+        return f"is {value.dtype}, of which no mean is taken"
     # The sum takes one pass and no memory; only if it is not finite has each to be looked at.
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = value.dtype.kind == "f" and not np.isfinite(np.add.reduce(value, axis=None))
@@ -211,7 +223,7 @@ def reduce(
     factors = scales * shares if method == "mean" else scales
     return Contribution(
         [ticket for contribution in contributions for ticket in contribution.tickets],
-        min(contribution.step for contribution in contributions),
+        min(contribution.model for contribution in contributions),
         Gradients(
             _combine([each.values for each in gradients], factors, arithmetic),
             [

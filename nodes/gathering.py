@@ -8,13 +8,14 @@ from typing import NamedTuple, Optional
 
 from nodes.contributions import Contribution, Ticket
 from nodes.ledger import Fate
+from nodes.version import Key
 
 
 class Outcome(NamedTuple):
     """What became of a contribution.
 
     Attributes:
-        fate: The fate of all gradients in it, or `again`.
+        fate: The fate of all gradients in it, or `again`, or `pending`.
         step: Learner steps in the newest model.
         reason: Why it was refused, if it was.
     """
@@ -24,17 +25,24 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
+def settled(outcome: Outcome) -> "futures.Future[Outcome]":
+    """Returns an outcome as one that nobody has to wait for."""
+    answer: futures.Future[Outcome] = futures.Future()
+    answer.set_result(outcome)
+    return answer
+
+
 class Round:
     """Contributions that will be reduced together.
 
     Attributes:
-        step: Learner steps in the model that they were computed on, or in the oldest.
+        model: The model that they were computed on, or that of the first.
         contributions: What came, with where its outcome is waited for.
         began: When the first came, on the monotonic clock.
     """
 
-    def __init__(self, step: int) -> None:
-        self.step = step
+    def __init__(self, model: Key) -> None:
+        self.model = model
         self.contributions: list[tuple[Contribution, futures.Future[Outcome]]] = []
         self.began = time.monotonic()
 
@@ -89,7 +97,7 @@ class Gathering:
     """
 
     def __init__(
-        self, size: int, seconds: float, members: Sequence[int] = (), mixes_steps: bool = False
+        self, size: int, seconds: float, members: Sequence[int] = (), mixes_models: bool = False
     ) -> None:
         """Initializes the gathering.
 
@@ -98,38 +106,40 @@ class Gathering:
                 and who comes then waits.
             seconds: Longest time from a round's first contribution to its end.
             members: Whose contributions each round waits for.
-            mixes_steps: Whether there is one round for all models.
+            mixes_models: Whether there is one round for all models.
         """
         self._size = size
         self._seconds = seconds
         self._awaited = set(members)
         self._by_member = bool(members)
-        self._mixes_steps = mixes_steps
+        self._mixes_models = mixes_models
         self._changed = threading.Condition()
         self._rounds: list[Round] = []
-        self._newest = -1
+        self._newest: Key = (0, -1)
         self._closed = False
-
-    @property
-    def held(self) -> int:
-        """Gradients that have come and were not taken yet."""
-        with self._changed:
-            return self._held
 
     def add(self, contribution: Contribution) -> "futures.Future[Outcome]":
         """Puts a contribution into a round, once there is room for it, and returns its outcome.
 
+        One that is there already, as its call was made once more, is not taken twice.
+
         Raises:
             Closed: There will be none.
         """
-        answer: futures.Future[Outcome] = futures.Future()
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._held < 2 * self._size)
+            self._changed.wait_for(
+                lambda: self._closed or self._known(contribution) or self._has_room(contribution)
+            )
+            known = self._known(contribution)
+            if known is not None:
+                return known
             if self._closed:
                 raise Closed("nothing is gathered any more")
-            self._newest = max(self._newest, contribution.step)
-            self._awaited |= self._known(contribution)
-            self._round_of(contribution.step).contributions.append((contribution, answer))
+            answer: futures.Future[Outcome] = futures.Future()
+            self._newest = max(self._newest, contribution.model)
+            if self._by_member:
+                self._awaited |= contribution.members
+            self._round_of(contribution.model).contributions.append((contribution, answer))
             self._changed.notify_all()
         return answer
 
@@ -149,22 +159,6 @@ class Gathering:
                 ends = [round_.began + self._seconds for round_ in self._rounds]
                 self._changed.wait(min([deadline, *ends]) - now)
 
-    def find(self, ticket: Ticket) -> "Optional[futures.Future[Outcome]]":
-        """Returns where the outcome of a gradient is waited for that is gathered now."""
-        with self._changed:
-            found = [round_.find(ticket) for round_ in self._rounds]
-        return next((answer for answer in found if answer is not None), None)
-
-    def take_out(
-        self, leaves: Callable[[Contribution], bool]
-    ) -> list[tuple[Contribution, "futures.Future[Outcome]"]]:
-        """Takes contributions out of all rounds, and returns them."""
-        with self._changed:
-            out = [each for round_ in self._rounds for each in round_.take_out(leaves)]
-            self._rounds = [round_ for round_ in self._rounds if round_.contributions]
-            self._changed.notify_all()
-        return out
-
     def close(self) -> list[Round]:
         """Gathers nothing any more, and returns what was not taken."""
         with self._changed:
@@ -173,25 +167,37 @@ class Gathering:
             self._changed.notify_all()
         return left
 
-    @property
-    def _held(self) -> int:
-        return sum(len(round_.tickets) for round_ in self._rounds)
+    def _find(self, ticket: Ticket) -> "Optional[futures.Future[Outcome]]":
+        """Returns where the outcome of a gradient is waited for, if it has come."""
+        found = (round_.find(ticket) for round_ in self._rounds)
+        return next((answer for answer in found if answer is not None), None)
 
-    def _known(self, contribution: Contribution) -> set[int]:
-        return {ticket.member for ticket in contribution.tickets} if self._by_member else set()
+    def _known(self, contribution: Contribution) -> "Optional[futures.Future[Outcome]]":
+        """Returns the outcome of a contribution that need not be taken, or None."""
+        found = {id(answer): answer for answer in map(self._find, contribution.tickets)}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        return settled(Outcome("again", contribution.model[1]))  # A part is there already.
 
-    def _round_of(self, step: int) -> Round:
+    def _has_room(self, contribution: Contribution) -> bool:
+        """Returns whether a contribution may come in; one that a round waits for always may."""
+        if sum(len(round_.tickets) for round_ in self._rounds) < 2 * self._size:
+            return True
+        there = set().union(*(round_.members for round_ in self._rounds))
+        return self._by_member and not contribution.members <= there
+
+    def _round_of(self, model: Key) -> Round:
         for round_ in self._rounds:
-            if (self._mixes_steps or round_.step == step) and not self._is_full(round_):
+            if (self._mixes_models or round_.model == model) and not self._is_full(round_):
                 return round_
-        self._rounds.append(Round(step))
+        self._rounds.append(Round(model))
         return self._rounds[-1]
 
     def _is_full(self, round_: Round) -> bool:
         return not self._by_member and len(round_.tickets) >= self._size
 
     def _goes(self, round_: Round, now: float) -> bool:
-        if not self._mixes_steps and round_.step < self._newest:
+        if not self._mixes_models and round_.model < self._newest:
             return True
         if self._by_member and round_.members >= self._awaited:
             return True

@@ -8,6 +8,7 @@ gradients on that. Without secondaries learners push to the primary itself.
 
 import itertools
 import random
+import threading
 import time
 from collections.abc import Sequence
 from concurrent import futures
@@ -28,6 +29,7 @@ from nodes.reducer import Assignment, PrimaryClient, Reduction, SecondaryReducer
 from nodes.reducer_peer import Lender, ReducerPeer
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import VariableClient
+from nodes.version import Key
 from usage import UsageError
 
 _LOOK_SECONDS = 0.1
@@ -62,16 +64,18 @@ class Pusher:
         self._secondaries = secondaries
         self._at_random = at_random
         self._numbers = itertools.count()
+        self._pushes = threading.BoundedSemaphore(_PUSHES_AT_ONCE)
         self._runtime = contract.runtime_if_any()
 
-    def push(self, step: int, gradients: Gradients) -> Optional[Outcome]:
-        """Pushes gradients and waits for what becomes of them; safe to use from several threads.
+    def push(self, model: Key, gradients: Gradients) -> Optional[Outcome]:
+        """Pushes gradients and waits for what becomes of them.
 
-        What was pushed to a reducer that died is pushed again, to the primary, unless it has
-        arrived there: it is applied once or not at all.
+        It is safe to use from several threads, of which four push at a time. What was pushed to a
+        reducer that died is pushed again, to the primary, unless it has arrived there: it is
+        applied once or not at all.
 
         Args:
-            step: Learner steps in the model that they were computed on.
+            model: Key of the version that they were computed on.
             gradients: The gradients.
 
         Returns:
@@ -83,19 +87,15 @@ class Pusher:
             nodes.peer.PeerLost: The primary was away for too long.
             UsageError: They are more than one call can carry.
         """
-        ticket = Ticket(self.member, self.client, next(self._numbers), attempt=0)
-        contribution = Contribution([ticket], step, gradients)
+        contribution = Contribution([], model, gradients)
         if contribution.nbytes > _MOST_BYTES:
             raise UsageError(
                 f"Gradients of {contribution.nbytes / 2**30:.1f} GiB are more than one call "
                 f"can carry, {_MOST_BYTES / 2**30:.1f} GiB: split the model."
             )
-        try:
-            outcome = self._deliver(contribution)
-        except PeerLost:
-            if self._stopping:
-                return None
-            raise
+        with self._pushes:
+            ticket = Ticket(self.member, self.client, next(self._numbers), attempt=0)
+            outcome = self._deliver(contribution._replace(tickets=[ticket]))
         if outcome is not None and outcome.fate == "refused":
             raise GradientRefused(outcome.reason)
         return outcome
@@ -104,13 +104,21 @@ class Pusher:
         """Pushes until the fate is known, and returns it, or None if the node is to stop."""
         (ticket,) = contribution.tickets
         outcome = self._try(self._assigned(), contribution)
-        while outcome is None or outcome.fate == "again":
+        try:
+            while outcome is None or outcome.fate in ("again", "pending"):
+                if self._stopping:
+                    return None
+                if outcome is not None and outcome.fate == "pending":
+                    time.sleep(_LOOK_SECONDS)
+                outcome = self._primary.withdraw(ticket)
+                if outcome is None:
+                    ticket = ticket._replace(attempt=ticket.attempt + 1)
+                    again = contribution._replace(tickets=[ticket])
+                    outcome = self._try(self._primary.pushes, again)
+        except PeerLost:
             if self._stopping:
                 return None
-            outcome = self._primary.withdraw(ticket)
-            if outcome is None:
-                ticket = ticket._replace(attempt=ticket.attempt + 1)
-                outcome = self._try(self._primary.pushes, contribution._replace(tickets=[ticket]))
+            raise
         return outcome
 
     @property

@@ -115,7 +115,8 @@ class LearnerLoop:
             result = self._steps.take(batch.sample)
             if result is None:
                 return
-            updater.update(batch, result.priorities)
+            if result.priorities is not None:
+                updater.update(batch, result.priorities)
             stats.add(batch)
             self._progress.metrics = result.metrics
             self._runtime.report_progress()

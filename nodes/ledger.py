@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from nodes.contributions import Ticket
 
-Fate = Literal["applied", "late", "refused", "again"]
-"""`again` is no gradient's fate: what was pushed has come to nothing, and may be pushed again."""
+Fate = Literal["applied", "late", "refused", "again", "pending"]
+"""The last two are no gradient's fate, but answers: push it again, or wait for its fate."""
 
 _REMEMBERED = 64
 """Newest numbers of a client whose fate is known one by one."""
@@ -160,5 +160,6 @@ class Ledger:
 
     def _forget(self, key: tuple[int, int]) -> None:
         client = self._clients.pop(key)
+        self._void = {void: attempt for void, attempt in self._void.items() if void[:2] != key}
         self._former_pushed += client.pushed
         self._former = Account(*map(sum, zip(self._former, client.account, strict=True)))

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Optional, cast
 
+import numpy as np
+
 from agents.agent import Agent, Gradients, ParallelLearner, Sample, StepResult
 from nodes import contract
 from nodes.counter import CounterClient
@@ -13,7 +15,7 @@ from nodes.learner_loop import LearnerLoop, StepCounts
 from nodes.replay import ReplayClient, ReplayHandle
 from nodes.service import Handle, ServiceNode, deref
 from nodes.variables import VariableClient
-from nodes.version import Version
+from nodes.version import Key, Version
 from usage import UsageError
 
 _FETCH_SECONDS = 1.0
@@ -69,7 +71,7 @@ class SharedSteps:
         self._pool = futures.ThreadPoolExecutor(1, "pusher")
         self._under_way: Optional[futures.Future[bool]] = None
         self._counts = StepCounts()
-        self._step = 0
+        self._model: Key = _NOBODY
         self._refused = 0
 
     def begin(self) -> bool:
@@ -83,11 +85,13 @@ class SharedSteps:
     def take(self, sample: Sample) -> Optional[StepResult]:
         """Computes gradients and pushes them."""
         gradients, result = self._learner.gradients(sample)
+        if not np.isfinite(result.priorities).all():  # Nor are its gradients.
+            result = result._replace(priorities=None)
         if self._synchronous:
-            return result if self._push(self._step, gradients, result, self._await) else None
+            return result if self._push(self._model, gradients, result, self._await) else None
         if self._under_way is not None and not self._under_way.result():
             return None
-        self._under_way = self._pool.submit(self._push, self._step, gradients, result)
+        self._under_way = self._pool.submit(self._push, self._model, gradients, result)
         self._models.request()
         newer = self._models.poll()
         if newer is not None:
@@ -107,14 +111,14 @@ class SharedSteps:
 
     def _push(
         self,
-        step: int,
+        model: Key,
         gradients: Gradients,
         result: StepResult,
         then: Callable[[int], bool] = lambda step: True,
     ) -> bool:
         """Pushes and counts; returns False if the node is to stop."""
         try:
-            outcome: Optional[Outcome] = self._pusher.push(step, gradients)
+            outcome: Optional[Outcome] = self._pusher.push(model, gradients)
         except GradientRefused as error:
             self._refused += 1
             if self._refused >= _MOST_REFUSED:
@@ -129,13 +133,17 @@ class SharedSteps:
         return then(outcome.step)
 
     def _await(self, step: int) -> bool:
-        """Takes up a model that has seen so many steps; returns False if the node is to stop."""
+        """Takes up a model with so many steps, or one that took the place of a lost one.
+
+        Returns:
+            False if the node is to stop before.
+        """
+        incarnation = self._model[0]
         while not self._runtime.stopping:
             newer = self._models.fetch(_FETCH_SECONDS)
-            if newer is not None and newer.step >= step:
+            if newer is not None:
                 self._use(newer)
-                return True
-            if self._step >= step:
+            if self._model[1] >= step or self._model[0] != incarnation:
                 return True
             self._runtime.report_waiting(f"the model of step {step}")
         return False
@@ -143,7 +151,7 @@ class SharedSteps:
     def _use(self, version: Version) -> None:
         *model, _ = version.values
         self._learner.set_model(model)
-        self._step = version.step
+        self._model = version.key
 
 
 class ParallelLearnerService(LearnerLoop):

@@ -136,12 +136,13 @@ class PrimaryClient:
         """Lets an attempt of which nothing was heard come to nothing, unless it has arrived.
 
         Returns:
-            What became of the gradient, or None if it may be pushed once more.
+            What became of the gradient; `pending` if that is not known yet; or None if it may be
+            pushed once more.
 
         Raises:
             nodes.peer.PeerLost: The primary was away for too long.
         """
-        outcome = self.pushes.call("withdraw", *ticket)
+        outcome = self._peer.call("withdraw", *ticket)
         return None if outcome is None else Outcome(*outcome)
 
     def refuse(self, ticket: contributions.Ticket) -> None:
@@ -151,6 +152,10 @@ class PrimaryClient:
     def specs(self) -> GradientSpecs:
         """Returns what gradients look like."""
         return GradientSpecs.unpack(self._peer.call("specs"))
+
+    def account_of(self, member: int, client: int) -> dict[str, int]:
+        """Returns what became of the gradients of one life of a learner, by name."""
+        return dict(self._peer.call("account_of", member, client))
 
     def accounts(self) -> dict[str, int]:
         """Returns what has come to the primary, by name.
@@ -180,7 +185,8 @@ class SecondaryReducer(TakesContributions):
         self._runtime = contract.runtime()
         self._primary = primary
         self._reduction = reduction
-        self._gathering = Gathering(size, reduction.flush_seconds, members)
+        mixes = not reduction.synchronous
+        self._gathering = Gathering(size, reduction.flush_seconds, members, mixes)
         self._under_way = threading.BoundedSemaphore(_ROUNDS_UNDER_WAY)
         self._specs: Optional[GradientSpecs] = None
 
@@ -192,11 +198,11 @@ class SecondaryReducer(TakesContributions):
         except NotAGradient as error:
             for ticket in contribution.tickets:
                 self._primary.refuse(ticket)
-            return Outcome("refused", contribution.step, str(error))
+            return Outcome("refused", contribution.model[1], str(error))
         try:
             return self._gathering.add(contribution).result()
         except Closed:
-            return Outcome("again", contribution.step)
+            return Outcome("again", contribution.model[1])
 
     def run(self) -> None:
         """Reduces until the program stops."""
@@ -207,11 +213,15 @@ class SecondaryReducer(TakesContributions):
                     self._runtime.report_waiting("gradients")
                     continue
                 self._runtime.report_progress()
-                self._under_way.acquire()
+                while not self._under_way.acquire(timeout=_TAKE_SECONDS):
+                    if self._runtime.stopping:
+                        round_.settle(Outcome("again", round_.model[1]))
+                        return
                 threading.Thread(target=self._pass_on, args=(round_,), daemon=True).start()
+                del round_  # With the gradients that are lent to it.
         finally:
             for round_ in self._gathering.close():
-                round_.settle(Outcome("again", round_.step))
+                round_.settle(Outcome("again", round_.model[1]))
 
     def _pass_on(self, round_: Round) -> None:
         try:
@@ -220,7 +230,7 @@ class SecondaryReducer(TakesContributions):
             reduced = contributions.reduce(came, self._reduction.method, backend)
             round_.settle(self._primary.pushes.push(reduced))
         except PeerLost:
-            round_.settle(Outcome("again", round_.step))
+            round_.settle(Outcome("again", round_.model[1]))
         except Exception as error:  # Who has pushed gets it, and tells of it.
             round_.fail(error)
         finally:

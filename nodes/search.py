@@ -16,7 +16,6 @@ from nodes.service import Handle, ServiceNode, deref
 from nodes.tasks import Task, Tasks
 from nodes.variables import VariableClient
 
-_FETCH_SECONDS = 5.0
 _WAIT_SECONDS = 0.2
 _REPORT_PERIOD_SECONDS = 0.5
 
@@ -90,7 +89,7 @@ class SearchService:
         search = self._agent.make_search(noise.values[0], self._seed)
         saved = LearnerCheckpoints(search, self._runtime, self._schedule)
         saved.restore()
-        published = self._variables.fetch(_FETCH_SECONDS)
+        published = self._variables.newest()
         if published is not None and published.step > search.iteration:
             search.take_up(published.values)
         counts = _Counts(search, self._counter)

@@ -254,6 +254,18 @@ class VariableClient:
             version = self.poll()
         return version
 
+    def newest(self) -> Optional[Version]:
+        """Returns the newest version, once the source answers, or None if that has none.
+
+        Raises:
+            nodes.peer.PeerLost: The source was away for too long.
+        """
+        while self._peer.call("key") is not None:
+            version = self.fetch(_CALL_SECONDS) or self.current
+            if version is not None:
+                return version
+        return None
+
     def wait_for_first(
         self, runtime: contract.Runtime, what: str = "the learner's first variables"
     ) -> Optional[Version]:

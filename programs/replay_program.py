@@ -51,7 +51,7 @@ class ReplayOptions:
         num_reducers: Secondary reducers between them and the one that takes the steps.
         async_learners: Whether learners do not wait for each other, and each one's gradient is a
             step.
-        max_staleness: Steps by which a gradient may then be late; twice as many as there are
+        max_staleness: Steps by which a gradient may then be late; four times as many as there are
             learners unless given.
         replay_addresses: Servers that stand already, as `host:port`, which are used instead.
         evaluator_envs: Environments of the evaluator, and so episodes a round.
@@ -114,7 +114,7 @@ class ReplayOptions:
         """How the gradients of several learners become one step's."""
         if not self.async_learners:
             return Reduction(max_staleness=self.max_staleness or 0)
-        staleness = 2 * self.num_learners if self.max_staleness is None else self.max_staleness
+        staleness = 4 * self.num_learners if self.max_staleness is None else self.max_staleness
         return Reduction(synchronous=False, max_staleness=staleness)
 
 

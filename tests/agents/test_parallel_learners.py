@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+import sonnet as snt
 import tensorflow as tf
 
 from agents.agent import Gradients, Sample
@@ -13,9 +14,11 @@ from agents.apex.learning import ApexLearner
 from agents.r2d2 import items
 from agents.r2d2.config import R2D2Config
 from agents.r2d2.learning import R2D2Learner
+from agents.trained_model import TrainedModel
 from agents.value_learner import ValueLearner
 from nodes.contributions import Contribution, Ticket, reduce
 from tests.agents.apex.support import VECTOR
+from usage import UsageError
 
 STEPS = 5
 SHARED = {
@@ -86,7 +89,7 @@ def take_together(primary: ValueLearner, learners: Sequence[ValueLearner], sampl
     for learner, part in zip(learners, parts_of(sample, ends), strict=True):
         learner.set_model([np.array(value) for value in primary.model()])
         gradients, result = learner.gradients(part)
-        came.append(Contribution([Ticket(0, 0, 0, 0)], 0, gradients))
+        came.append(Contribution([Ticket(0, 0, 0, 0)], (0, 0), gradients))
         priorities.extend(result.priorities.numpy())
     reduced = reduce(came, "mean").gradients
     primary.apply_gradients(reduced.values, reduced.state)
@@ -137,5 +140,25 @@ def test_masked_means_over_parts_are_weighted_by_what_counts_in_them() -> None:
     for part in (slice(0, 1), slice(1, 4)):
         weight = float(mask[part].sum())
         mean = np.asarray((values[part] * mask[part]).sum() / weight, np.float32)
-        came.append(Contribution([Ticket(0, 0, 0, 0)], 0, Gradients([mean], (), weight)))
+        came.append(Contribution([Ticket(0, 0, 0, 0)], (0, 0), Gradients([mean], (), weight)))
     np.testing.assert_allclose(reduce(came, "mean").gradients.values[0], values[mask].mean(), 1e-5)
+
+
+def test_what_squares_too_large_is_clipped_and_what_has_no_norm_changes_nothing() -> None:
+    variables = [tf.Variable([0.0, 0.0]), tf.Variable(0.0, dtype=tf.float64)]
+    model = TrainedModel(variables, snt.optimizers.SGD(1.0), max_gradient_norm=1.0)
+    large = [np.array([3e20, 0], np.float32), np.array(4e20)]
+    norm = model.apply_gradients(large, [])["gradient_norm"]
+    assert float(norm) == pytest.approx(5e20)
+    np.testing.assert_allclose(variables[0].numpy(), [-0.6, 0], rtol=1e-6)
+    np.testing.assert_allclose(variables[1].numpy(), -0.8, rtol=1e-6)
+    before = model.state()
+    with pytest.raises(FloatingPointError, match="norm of the gradients is inf"):
+        model.apply_gradients([np.array([3e38, 3e38], np.float32), np.array(0.0)], [])
+    for name, value in model.state().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_variables_that_cannot_be_trained_are_named() -> None:
+    with pytest.raises(UsageError, match="float32 or float64, half:0 is float16"):
+        TrainedModel([tf.Variable(0.0, dtype=tf.float16, name="half")], snt.optimizers.SGD(1.0))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from acme import specs
 
 from agents.agent import Gradient, Gradients, SparseGradient
@@ -35,7 +36,7 @@ def contribution(
     value: Gradient, weight: float = 1.0, normaliser: float = 1.0, state: Any = (), step: int = 0
 ) -> Contribution:
     ticket = Ticket(0, 1, int(weight), 0)
-    return Contribution([ticket], step, Gradients([value], state, weight, normaliser))
+    return Contribution([ticket], (7, step), Gradients([value], state, weight, normaliser))
 
 
 def random_contributions() -> list[Contribution]:
@@ -85,6 +86,14 @@ def with_both_infinities() -> Any:
             "'layer/w' has rows from 3 to 3, there are 3",
         ),
         (
+            Gradients([SparseGradient(np.array([0.0]), WEIGHTS[:1]), BIASES], STATE),
+            r"'layer/w' has rows of float64 \[1\], integers \[n\] are wanted",
+        ),
+        (
+            Gradients([SparseGradient(np.array(0), WEIGHTS[:1]), BIASES], STATE),
+            r"'layer/w' has rows of int64 \[\], integers",
+        ),
+        (
             Gradients([SparseGradient(np.array([0, 1]), WEIGHTS[:1]), BIASES], STATE),
             r"'layer/w' is float32 \[1, 2\], float32 \[2, 2\] is wanted",
         ),
@@ -93,6 +102,13 @@ def with_both_infinities() -> Any:
 def test_what_is_no_gradient_is_named(gradients: Gradients, message: str) -> None:
     with pytest.raises(NotAGradient, match=message):
         check(gradients, LAYERS, AVERAGES)
+
+
+def test_what_has_no_mean_is_refused_also_where_the_model_has_it() -> None:
+    for dtype in (np.complex64, tf.bfloat16.as_numpy_dtype):
+        wanted = {"odd": specs.Array((2,), dtype)}
+        with pytest.raises(NotAGradient, match="'odd' is .*, of which no mean is taken"):
+            check(Gradients([np.zeros(2, dtype)]), wanted, {})
 
 
 def test_gradients_that_fit_pass_also_where_their_sum_overflows() -> None:
@@ -124,7 +140,7 @@ def test_the_way_through_a_tree_makes_no_difference(method: Any, backend: Any) -
     np.testing.assert_allclose(in_parts.gradients.values[0], at_once.gradients.values[0], 1e-12)
     np.testing.assert_allclose(in_parts.gradients.state[0], at_once.gradients.state[0], 1e-12)
     assert in_parts.gradients[2:] == pytest.approx(at_once.gradients[2:])
-    assert in_parts.step == at_once.step == 0
+    assert in_parts.model == at_once.model == (7, 0)
 
 
 def test_state_becomes_its_weighted_mean_also_where_gradients_are_summed() -> None:
@@ -157,10 +173,14 @@ def test_sparse_gradients_add_up_by_row(sparse: Sequence[bool]) -> None:
 def test_what_was_taken_apart_is_put_together() -> None:
     sparse = SparseGradient(np.array([1]), WEIGHTS[:1])
     sent = Contribution(
-        [Ticket(1, 2, 3, 0), Ticket(2, 2**62, 0, 1)], 5, Gradients([sparse, BIASES], STATE, 3, 2.0)
+        [Ticket(1, 2, 3, 0), Ticket(2, 2**62, 0, 1)],
+        (2**62, 5),
+        Gradients([sparse, BIASES], STATE, 3, 2.0),
     )
     came = assemble(sent.header(), sent.arrays)
-    assert came.tickets == sent.tickets and came.step == 5 and came.gradients[2:] == (3, 2.0)
+    assert (
+        came.tickets == sent.tickets and came.model == (2**62, 5) and came.gradients[2:] == (3, 2.0)
+    )
     assert isinstance(came.gradients.values[0], SparseGradient)
     assert sent.nbytes == 8 + 8 + 8 + 8 + 8
 

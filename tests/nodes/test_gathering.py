@@ -13,7 +13,8 @@ from tests.support import wait_for
 
 
 def of(*members: int, step: int = 0, number: int = 0) -> Contribution:
-    return Contribution([Ticket(each, 1, number, 0) for each in members], step, Gradients([]))
+    tickets = [Ticket(each, 1, number, 0) for each in members]
+    return Contribution(tickets, (7, step), Gradients([]))
 
 
 def in_thread(function: Any, *arguments: Any) -> "futures.Future[Any]":
@@ -48,7 +49,7 @@ def test_a_round_goes_once_there_are_enough_gradients() -> None:
     gathering.add(of(0, number=1))
     round_ = gathering.take(0)
     assert round_ is not None and len(round_.tickets) == 3
-    assert gathering.take(0) is None and gathering.held == 1
+    assert gathering.take(0) is None
 
 
 def test_who_missed_a_round_is_not_waited_for_until_he_is_back() -> None:
@@ -75,17 +76,17 @@ def test_a_round_goes_where_something_newer_has_come() -> None:
     gathering.add(of(0, step=3))
     gathering.add(of(1, step=4))
     overtaken = gathering.take(0)
-    assert overtaken is not None and overtaken.step == 3
+    assert overtaken is not None and overtaken.model == (7, 3)
     gathering.add(of(0, step=3, number=1))
     alone = gathering.take(0)
-    assert alone is not None and alone.step == 3
+    assert alone is not None and alone.model == (7, 3)
     assert gathering.take(0) is None
     gathering.add(of(0, step=4))
     assert gathering.take(0) is not None
 
 
 def test_rounds_that_mix_models_are_not_overtaken() -> None:
-    gathering = Gathering(2, 60, mixes_steps=True)
+    gathering = Gathering(2, 60, mixes_models=True)
     gathering.add(of(0, step=3))
     gathering.add(of(1, step=4))
     round_ = gathering.take(0)
@@ -99,39 +100,51 @@ def test_who_comes_while_two_rounds_are_full_waits() -> None:
     fifth = in_thread(gathering.add, of(0, number=4))
     with pytest.raises(futures.TimeoutError):
         fifth.result(timeout=0.2)
-    assert gathering.held == 4
     assert gathering.take(0) is not None
     fifth.result(timeout=20)
 
 
-def test_who_waits_hears_what_became_of_it_by_any_ticket() -> None:
+def test_a_round_has_room_for_whom_it_waits_for() -> None:
+    gathering = Gathering(2, 60, members=range(2))
+    for number in range(4):
+        gathering.add(of(0, number=number))
+    fifth = in_thread(gathering.add, of(0, number=4))
+    gathering.add(of(1))
+    round_ = gathering.take(0)
+    assert round_ is not None and round_.members == {0, 1}
+    fifth.result(timeout=20)
+
+
+def test_what_comes_twice_is_taken_once() -> None:
     gathering = Gathering(2, 60)
     answer = gathering.add(of(0, 1))
-    assert gathering.find(Ticket(1, 1, 0, 7)) is answer
-    assert gathering.find(Ticket(1, 1, 1, 0)) is None
+    assert gathering.add(of(0, 1)) is answer
+    assert gathering.add(of(1, 2)).result(timeout=0).fate == "again"
     round_ = gathering.take(0)
-    assert round_ is not None
+    assert round_ is not None and len(round_.tickets) == 2
     round_.settle(Outcome("applied", 1))
     assert answer.result(timeout=0) == Outcome("applied", 1)
 
 
-def test_what_is_taken_out_makes_room() -> None:
-    gathering = Gathering(1, 60, members=[9], mixes_steps=True)
-    gathering.add(of(0, step=1))
-    gathering.add(of(0, step=2))
-    waits = in_thread(gathering.add, of(0, step=3))
-    out = gathering.take_out(lambda each: each.step < 2)
-    assert [each.step for each, _ in out] == [1]
-    waits.result(timeout=20)
+def test_what_comes_twice_while_there_is_no_room_is_taken_once() -> None:
+    gathering = Gathering(1, 60)
+    for number in range(2):
+        gathering.add(of(0, number=number))
+    waiting = [in_thread(gathering.add, of(0, number=2)) for _ in range(2)]
+    with pytest.raises(futures.TimeoutError):
+        waiting[0].result(timeout=0.2)
+    for _ in range(2):
+        assert gathering.take(0) is not None
+    assert waiting[0].result(timeout=20) is waiting[1].result(timeout=20)
 
 
 def test_nothing_is_gathered_after_the_end() -> None:
-    gathering = Gathering(1, 60, members=[1])
-    gathering.add(of(0))
-    gathering.add(of(0, number=1))
+    gathering = Gathering(1, 60)
+    for number in range(2):
+        gathering.add(of(0, number=number))
     waits = in_thread(gathering.add, of(0, number=2))
-    taken = in_thread(gathering.take, 60.0)
     left = gathering.close()
-    assert [len(round_.tickets) for round_ in left] == [2]
+    assert [len(round_.tickets) for round_ in left] == [1, 1]
+    taken = in_thread(gathering.take, 60.0)
     assert isinstance(waits.exception(timeout=20), Closed)
     assert wait_for(taken.done) and taken.result() is None

@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, Optional
 
@@ -12,7 +12,7 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from agents.agent import Gradients, SharedModel, SparseGradient
+from agents.agent import Gradients, SharedModel, SparseGradient, Variables
 from agents.trained_model import TrainedModel
 from launchers.run import launch
 from nodes.contributions import Contribution, Ticket
@@ -39,6 +39,7 @@ class Tree:
     Attributes:
         client: What learners push with.
         models: What they get models from.
+        incarnation: That of all models.
     """
 
     def __init__(
@@ -62,12 +63,24 @@ class Tree:
         self.run.wait_until_running(30)
         self.client: ReducersClient = self._reducers.handle.dereference()
         self.models: VariableClient = self._models.dereference()
+        first = wait_for(self.models.newest)
+        self.incarnation = first.incarnation
         return self
 
     def __exit__(self, *exc: Any) -> None:
         self.run.__exit__(*exc)
         result = self.run.wait(0)
         assert result is not None and not result.failures and not result.forced
+
+    def push(self, pusher: Pusher, step: int, gradients: Gradients) -> Optional[Outcome]:
+        """Pushes gradients that were computed on the model of a step."""
+        return pusher.push((self.incarnation, step), gradients)
+
+    def push_all(self, pushes: Sequence[tuple[Pusher, int, Gradients]]) -> list[Optional[Outcome]]:
+        """Pushes at once and waits for all."""
+        with futures.ThreadPoolExecutor(len(pushes)) as pool:
+            calls = [pool.submit(self.push, *each) for each in pushes]
+            return [call.result(timeout=60) for call in calls]
 
     def accounts(self) -> dict[str, int]:
         """Returns what became of the gradients."""
@@ -91,15 +104,6 @@ def constant(*values: float, weight: float = 1.0, normaliser: float = 1.0) -> Gr
     return Gradients([np.asarray(value, np.float32) for value in values], (), weight, normaliser)
 
 
-def push_all(
-    pushes: Sequence[tuple[Pusher, int, Gradients]],
-) -> list[Optional[Outcome]]:
-    """Pushes at once and waits for all."""
-    with futures.ThreadPoolExecutor(len(pushes)) as pool:
-        calls = [pool.submit(pusher.push, step, given) for pusher, step, given in pushes]
-        return [call.result(timeout=60) for call in calls]
-
-
 @pytest.mark.parametrize("backend", ["numpy", "tensorflow"])
 @pytest.mark.parametrize("assignment", ["fixed", "random"])
 @pytest.mark.parametrize(
@@ -119,7 +123,9 @@ def test_two_clients_that_push_twice_take_one_step(
     )
     with Tree(three_parameters, 2, 2, reduction) as tree:
         clients = [tree.client.pusher(member) for member in range(2)]
-        outcomes = push_all([(each, 0, constant(6, 3, 2)) for each in clients for _ in range(2)])
+        outcomes = tree.push_all(
+            [(each, 0, constant(6, 3, 2)) for each in clients for _ in range(2)]
+        )
         assert outcomes == [Outcome("applied", 1)] * 4
         assert tuple(tree.model(1)[:3]) == expected
         counts = {"pushed": 4, "applied": 4, "late": 0, "refused": 0}
@@ -135,7 +141,7 @@ def test_the_schedule_is_stepped() -> None:
     with Tree(make_model, 1, 0, Reduction()) as tree:
         learner = tree.client.pusher(0)
         for step in range(3):
-            assert learner.push(step, constant(-1)) == Outcome("applied", step + 1)
+            assert tree.push(learner, step, constant(-1)) == Outcome("applied", step + 1)
         assert tree.model(3)[0] == pytest.approx(1.11)
 
 
@@ -161,7 +167,7 @@ def test_moving_averages_travel_and_become_their_mean() -> None:
             state[mean] += value
             given = Gradients(gradients, state, weight)
             pushes.append((tree.client.pusher(member), 0, given))
-        assert push_all(pushes) == [Outcome("applied", 1)] * 2
+        assert tree.push_all(pushes) == [Outcome("applied", 1)] * 2
         assert tree.model(1)[len(gradients) + mean] == pytest.approx(4.0)
 
 
@@ -171,10 +177,10 @@ def test_what_is_no_gradient_is_refused_by_name_and_accounted_for(secondaries: i
     with Tree(three_parameters, 1, secondaries, reduction) as tree:
         learner = tree.client.pusher(0)
         with pytest.raises(GradientRefused, match="of 'two' is nan at"):
-            learner.push(0, constant(1, np.nan, 1))
+            tree.push(learner, 0, constant(1, np.nan, 1))
         with pytest.raises(GradientRefused, match="2 gradients came, 3 are wanted"):
-            learner.push(0, constant(1, 1))
-        assert learner.push(0, constant(1, 1, 1)) == Outcome("applied", 1)
+            tree.push(learner, 0, constant(1, 1))
+        assert tree.push(learner, 0, constant(1, 1, 1)) == Outcome("applied", 1)
         assert tuple(tree.model(1)[:3]) == (0, 1, 2)
         counts = {"pushed": 3, "applied": 1, "late": 0, "refused": 2}
         assert tree.accounts() == counts
@@ -186,16 +192,16 @@ def test_what_is_too_old_is_late_and_nobody_waits_for_it(secondaries: int) -> No
     with Tree(three_parameters, 2, secondaries, reduction) as tree:
         quick, slow = (tree.client.pusher(member) for member in range(2))
         for step in range(3):
-            assert quick.push(step, constant(1, 1, 1)) == Outcome("applied", step + 1)
-        assert slow.push(2, constant(1, 1, 1)) == Outcome("applied", 4)
-        assert slow.push(2, constant(1, 1, 1)) == Outcome("late", 4)
-        assert slow.push(5, constant(1, 1, 1)) == Outcome("late", 4)  # Of a model that is lost.
+            assert tree.push(quick, step, constant(1, 1, 1)) == Outcome("applied", step + 1)
+        assert tree.push(slow, 2, constant(1, 1, 1)) == Outcome("applied", 4)
+        assert tree.push(slow, 2, constant(1, 1, 1)) == Outcome("late", 4)
+        assert tree.push(slow, 5, constant(1, 1, 1)) == Outcome("late", 4)
         assert tree.model(4)[0] == -3
         assert tree.accounts() == {"pushed": 6, "applied": 4, "late": 2, "refused": 0}
 
 
 class HeldUp(TrainedModel):
-    """A model whose steps begin, and then wait."""
+    """A model whose steps are taken, and then wait until they may be published."""
 
     began = threading.Event()
     may_go_on = threading.Event()
@@ -203,23 +209,48 @@ class HeldUp(TrainedModel):
     def __init__(self) -> None:
         super().__init__([tf.Variable(1.0, name="one")], snt.optimizers.SGD(1.0))
 
-    def apply_gradients(self, *arguments: Any) -> Mapping[str, Any]:
-        self.began.set()
-        assert self.may_go_on.wait(60)
-        return super().apply_gradients(*arguments)
+    def model(self) -> Variables:
+        if int(self.steps):
+            self.began.set()
+            assert self.may_go_on.wait(60)
+        return super().model()
 
 
-def test_what_became_too_old_while_it_waited_is_late_at_once() -> None:
+def test_nobody_hears_of_a_step_before_it_is_published_and_what_came_meanwhile_is_late() -> None:
     reduction = Reduction(synchronous=False, flush_seconds=60, batch_size=2)
     with Tree(HeldUp, 3, 0, reduction) as tree, futures.ThreadPoolExecutor() as pool:
         pushers = [tree.client.pusher(member) for member in range(3)]
-        first = [pool.submit(pusher.push, 0, constant(1)) for pusher in pushers[:2]]
+        first = [pool.submit(tree.push, pusher, 0, constant(1)) for pusher in pushers[:2]]
         assert HeldUp.began.wait(60)
-        waits = pool.submit(pushers[2].push, 0, constant(1))
+        waits = pool.submit(tree.push, pushers[2], 0, constant(1))
         wait_for(lambda: tree.client.accounts()["pushed"] == 3)
+        assert tree.accounts() == {"pushed": 3, "applied": 0, "late": 0, "refused": 0}
+        ticket = Ticket(0, pushers[0].client, 0, 0)
+        assert pushers[0]._primary.withdraw(ticket) == Outcome("pending", 0)
         HeldUp.may_go_on.set()
         assert [call.result(timeout=20) for call in first] == [Outcome("applied", 1)] * 2
         assert waits.result(timeout=20) == Outcome("late", 1)
+
+
+def test_what_adds_up_to_no_number_is_refused_and_changes_nothing() -> None:
+    reduction = dataclasses.replace(ASYNCHRONOUS, method="sum", batch_size=2)
+    with Tree(three_parameters, 2, 0, reduction) as tree:
+        pushers = [tree.client.pusher(member) for member in range(2)]
+        with pytest.raises(GradientRefused, match="reduced to is none: .* of 'two' is inf"):
+            tree.push_all([(each, 0, constant(1, 3e38, 1)) for each in pushers])
+        with pytest.raises(GradientRefused, match="reduced to is none: .*norm.* is inf"):
+            tree.push_all([(each, 0, constant(1.5e38, 1.5e38, 1)) for each in pushers])
+        given = constant(1, 1, 1)
+        assert tree.push_all([(each, 0, given) for each in pushers]) == [Outcome("applied", 1)] * 2
+        assert tuple(tree.model(1)[:3]) == (-1, 0, 1)
+        assert tree.accounts() == {"pushed": 6, "applied": 2, "late": 0, "refused": 4}
+
+
+def test_what_was_computed_on_a_lost_model_is_late() -> None:
+    with Tree(three_parameters, 1, 1, ASYNCHRONOUS) as tree:
+        learner = tree.client.pusher(0)
+        assert learner.push((tree.incarnation - 1, 0), constant(1, 1, 1)) == Outcome("late", 0)
+        assert learner.push((tree.incarnation, 0), constant(1, 1, 1)) == Outcome("applied", 1)
 
 
 @pytest.mark.parametrize("secondaries", [0, 2])
@@ -228,19 +259,24 @@ def test_a_learner_that_is_missing_is_waited_for_once(secondaries: int) -> None:
     with Tree(three_parameters, 3, secondaries, reduction) as tree:
         pushers = [tree.client.pusher(member) for member in range(3)]
         given = constant(1, 1, 1)
-        assert push_all([(each, 0, given) for each in pushers]) == [Outcome("applied", 1)] * 3
+        everybody = tree.push_all([(each, 0, given) for each in pushers])
+        assert everybody == [Outcome("applied", 1)] * 3
         began = time.monotonic()
-        assert push_all([(each, 1, given) for each in pushers[1:]]) == [Outcome("applied", 2)] * 2
+        assert (
+            tree.push_all([(each, 1, given) for each in pushers[1:]]) == [Outcome("applied", 2)] * 2
+        )
         assert time.monotonic() - began >= 0.5
         began = time.monotonic()
         for step in range(2, 12):
             assert (
-                push_all([(each, step, given) for each in pushers[1:]])
+                tree.push_all([(each, step, given) for each in pushers[1:]])
                 == [Outcome("applied", step + 1)] * 2
             )
         assert time.monotonic() - began < 5
-        assert pushers[0].push(1, given) == Outcome("late", 12)
-        assert push_all([(each, 12, given) for each in pushers]) == [Outcome("applied", 13)] * 3
+        assert tree.push(pushers[0], 1, given) == Outcome("late", 12)
+        assert (
+            tree.push_all([(each, 12, given) for each in pushers]) == [Outcome("applied", 13)] * 3
+        )
         assert tree.accounts() == {"pushed": 29, "applied": 28, "late": 1, "refused": 0}
 
 
@@ -255,7 +291,7 @@ def test_sparse_gradients_change_their_rows_only() -> None:
             values = np.ones((len(rows), 2), np.float32)
             given = Gradients([SparseGradient(np.array(rows), values)])
             pushes.append((tree.client.pusher(member), 0, given))
-        assert push_all(pushes) == [Outcome("applied", 1)] * 2
+        assert tree.push_all(pushes) == [Outcome("applied", 1)] * 2
         assert tree.model(1)[0].tolist() == [[-1, -1], [0, 0], [0, 0], [-3, -3], [0, 0]]
 
 
@@ -263,21 +299,19 @@ def test_gradients_that_no_call_can_carry_are_refused_before_they_end_a_server()
     with Tree(three_parameters, 1, 0, Reduction()) as tree:
         huge = np.broadcast_to(np.float32(0), (1 << 29,))
         with pytest.raises(UsageError, match="2.0 GiB are more than one call can carry"):
-            tree.client.pusher(0).push(0, Gradients([huge]))
+            tree.push(tree.client.pusher(0), 0, Gradients([huge]))
 
 
 def test_a_gradient_whose_answer_was_lost_is_applied_once() -> None:
     reduction = Reduction(synchronous=False, batch_size=2, max_staleness=9, flush_seconds=60)
     with Tree(three_parameters, 2, 0, reduction) as tree:
         primary = tree.client.pusher(0)._primary
-        first = Contribution([Ticket(0, 1, 0, 0)], 0, constant(1, 1, 1))
+        first = Contribution([Ticket(0, 1, 0, 0)], (tree.incarnation, 0), constant(1, 1, 1))
         calls = [primary.pushes.start_push(first) for _ in range(2)]  # The call is made again.
-        other = Contribution([Ticket(1, 2, 0, 0)], 0, constant(1, 1, 1))
-        with futures.ThreadPoolExecutor() as pool:
-            wait_for(lambda: primary.accounts()["pushed"])
-            withdrawn = pool.submit(primary.withdraw, Ticket(0, 1, 0, 0))
-            assert primary.pushes.push(other) == Outcome("applied", 1)
-            assert withdrawn.result(timeout=20) == Outcome("applied", 1)  # It had arrived.
+        other = Contribution([Ticket(1, 2, 0, 0)], (tree.incarnation, 0), constant(1, 1, 1))
+        wait_for(lambda: primary.accounts()["pushed"])
+        assert primary.withdraw(Ticket(0, 1, 0, 0)) == Outcome("pending", 0)  # It has arrived.
+        assert primary.pushes.push(other) == Outcome("applied", 1)
         assert [primary.pushes.outcome_of(call) for call in calls] == [Outcome("applied", 1)] * 2
         assert primary.withdraw(Ticket(0, 1, 0, 1)) == Outcome("applied", 1)
         assert primary.pushes.push(first) == Outcome("applied", 1)
@@ -291,12 +325,11 @@ def test_what_was_withdrawn_comes_to_nothing_with_all_that_it_was_reduced_with()
         primary = tree.client.pusher(0)._primary
         lost, other = Ticket(0, 1, 0, 0), Ticket(1, 2, 0, 0)
         assert primary.withdraw(lost) is None
-        together = Contribution([lost, other], 0, constant(2, 2, 2, weight=2))
+        together = Contribution([lost, other], (tree.incarnation, 0), constant(2, 2, 2, weight=2))
         assert primary.pushes.push(together).fate == "again"
         for ticket in (lost._replace(attempt=1), other):
-            assert (
-                primary.pushes.push(Contribution([ticket], 0, constant(1, 1, 1))).fate == "applied"
-            )
+            alone = together._replace(tickets=[ticket], gradients=constant(1, 1, 1))
+            assert primary.pushes.push(alone).fate == "applied"
         assert primary.pushes.push(together).fate == "applied"  # That is what became of both.
         assert tree.model(2)[0] == -1
         assert tree.accounts() == {"pushed": 2, "applied": 2, "late": 0, "refused": 0}

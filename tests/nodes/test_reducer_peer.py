@@ -63,7 +63,7 @@ def peer() -> Iterator[ReducerPeer]:
 
 
 def of(*values: NDArray[Any], number: int = 0) -> Contribution:
-    return Contribution([Ticket(0, 1, number, 0)], 3, Gradients(list(values), (), 2.0))
+    return Contribution([Ticket(0, 1, number, 0)], (7, 3), Gradients(list(values), (), 2.0))
 
 
 def ways() -> list[str]:
@@ -76,7 +76,7 @@ def test_what_is_large_is_lent_and_what_is_small_is_sent(peer: ReducerPeer) -> N
     assert ways() == ["memory", "call"]
     for _, came in Keeping.came:
         np.testing.assert_array_equal(came.gradients.values[-1], SMALL)
-        assert (came.step, came.gradients.weight) == (3, 2.0)
+        assert (came.model, came.gradients.weight) == ((7, 3), 2.0)
     np.testing.assert_array_equal(Keeping.came[0][1].gradients.values[0], LARGE)
 
 

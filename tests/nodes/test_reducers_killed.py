@@ -59,14 +59,13 @@ class Contributor:
 
     def run(self) -> None:
         version = self._models.wait_for_first(self._runtime)
-        step = -1 if version is None else version.step
-        while not self._runtime.stopping and not self._held:
-            outcome = self._pusher.push(step, Gradients([np.float32(-1.0)]))
+        while version is not None and not self._runtime.stopping and not self._held:
+            outcome = self._pusher.push(version.key, Gradients([np.float32(-1.0)]))
             if outcome is None:
                 return
             self._account = {**self._account, outcome.fate: self._account[outcome.fate] + 1}
             self._runtime.report_progress()
-            step = outcome.step
+            version = self._models.fetch(1.0) or version
         self._holds.set()
         self._runtime.wait_for_stop()
 
@@ -133,7 +132,7 @@ class Killed:
         primary = self._primary.dereference()
         for member, handle in enumerate(self._learners):
             number, own = handle.dereference().account()
-            ledger = primary._peer.call("accounts_of", member, number)
+            ledger = primary.account_of(member, number)
             assert ledger["applied"] == own["applied"]
             if primary_killed:  # What it had told since it had published is not known any more.
                 assert ledger["late"] <= own["late"]

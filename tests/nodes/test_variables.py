@@ -257,3 +257,35 @@ def test_a_publisher_that_has_ended_publishes_nothing_more() -> None:
     client.go_on.release(10)
     publisher._thread.join(20)
     assert client.published == [0]
+
+
+class Gated(FarSource):
+    """A source that knows its newest version, and takes its time to give it out."""
+
+    opened = threading.Event()
+
+    def lend(self, known: Any) -> Any:
+        assert self.opened.wait(30)
+        return super().lend(known)
+
+
+def test_who_asks_for_the_newest_waits_until_it_is_there_or_there_is_none() -> None:
+    node = ServiceNode[VariableClient](
+        Gated, client_type=VariableClient, make_client=VariableClient
+    )
+    program = Program("variables")
+    handle = program.add_node(node, label="variables")
+    with launch(program, "local_mt") as run:
+        run.wait_until_running(20)
+        client = handle.dereference()
+        assert client.newest() is None
+        client.publish(version(1, 3))
+        found: list[Any] = []
+        asks = threading.Thread(target=lambda: found.append(client.newest()), daemon=True)
+        asks.start()
+        asks.join(0.3)
+        assert not found
+        Gated.opened.set()
+        asks.join(20)
+        assert found[0].key == (1, 3)
+        assert client.newest() is client.current
