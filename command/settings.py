@@ -104,11 +104,12 @@ class Settings:
         _check_addresses(self.replay_addresses)
 
     def _check_learners(self) -> None:
-        most = self.num_learners if self.num_learners > 1 else 0
-        if not 0 <= self.num_reducers <= most:
+        if self.num_reducers and self.num_learners == 1:
+            raise UsageError("--num_reducers means nothing with one learner: leave it out.")
+        if not 0 <= self.num_reducers <= self.num_learners:
             raise UsageError(
-                f"--num_reducers must be between 0 and {most} with --num_learners="
-                f"{self.num_learners}, got {self.num_reducers}."
+                f"--num_reducers must be between 0 and {self.num_learners}, one a learner, got "
+                f"{self.num_reducers}."
             )
         if self.async_learners and self.num_learners == 1:
             raise UsageError("--async_learners means nothing with one learner: leave it out.")
