@@ -100,7 +100,7 @@ class PrimaryReducer(TakesContributions):
         )
         self._saved = _ModelAndLedger(self._model, self._intake)
         self._checkpoints = LearnerCheckpoints(self._saved, self._runtime, schedule)
-        self._published = Version(time.time_ns(), 0, 0, 0.0, [])
+        self._published = Version(time.time_ns(), 0, 0, 0.0, ())
         self._bytes = 0
         self._uncounted = 0
         self._ready = threading.Event()
@@ -225,7 +225,7 @@ class PrimaryReducer(TakesContributions):
             *model, packed = newest.values
             self._model.set_model(model)
             ledger = Ledger.unpack(packed)
-            self._published, step = newest, newest.step
+            self._published, step = newest._replace(values=()), newest.step
             print(f"The model of step {step} was taken up.")
         self._intake.take_up(ledger, (self._published.incarnation, step))
         self._publish(step, ledger.pack())
@@ -233,8 +233,8 @@ class PrimaryReducer(TakesContributions):
     def _publish(self, step: int, ledger: NDArray[np.uint8]) -> None:
         """Publishes the model, and waits until it is there.
 
-        Its incarnation is that of the model that it was made from, and a new one where that has
-        fewer steps than one that was published: so a model's key says all of it.
+        A model keeps the incarnation of the one that it was made from, also in another life of the
+        reducer, unless that one is lost. So no two models have the same key.
         """
         version = self._published._replace(
             step=step,
@@ -243,7 +243,7 @@ class PrimaryReducer(TakesContributions):
             values=[*self._model.model(), ledger],
         )
         self._models.publish(version)
-        self._published = version
+        self._published = version._replace(values=())  # They are the model's own memory.
 
     def _publish_again_if_lost(self) -> None:
         if not self._models.has(self._published):

@@ -54,6 +54,14 @@ BAD_INPUT = {
     "no_program": (["--program=os:getcwd"], "returned a str, not a launchpad.Program"),
     "agents_flag": (["--program=os:getcwd", "--max_steps=3"], "--max_steps is for --agent"),
     "count": (["--num_actors=0"], "--num_actors must be at least 1, got 0."),
+    "reducers": (
+        ["--num_learners=2", "--num_reducers=3"],
+        "--num_reducers must be between 0 and 2, one a learner, got 3.",
+    ),
+    "staleness": (
+        ["--num_learners=2", "--max_staleness=1"],
+        "--max_staleness is for --async_learners: leave it out.",
+    ),
     "envs": (["--envs_per_actor=-1"], "--envs_per_actor must be at least 1"),
     "steps": (["--max_steps=0"], "--max_steps must be at least 1"),
     "batch": (["--config.batch_size=2000000"], "batch_size"),
