@@ -168,10 +168,11 @@ def with_numpy(values: Sequence[NDArray[Any]], factors: NDArray[np.float64]) -> 
     if dtype.kind != "f":
         exact = sum(value * factor for value, factor in zip(values, factors, strict=True))
         return np.asarray(np.rint(exact), dtype)
-    total = np.multiply(values[0], dtype.type(factors[0]))
-    scaled = np.empty_like(total)
-    for value, factor in zip(values[1:], factors[1:], strict=True):
-        total += np.multiply(value, dtype.type(factor), out=scaled)
+    with np.errstate(over="ignore"):  # What is infinite is found afterwards.
+        total = np.multiply(values[0], dtype.type(factors[0]))
+        scaled = np.empty_like(total)
+        for value, factor in zip(values[1:], factors[1:], strict=True):
+            total += np.multiply(value, dtype.type(factor), out=scaled)
     return np.asarray(total)
 
 

@@ -144,11 +144,11 @@ class Killed:
     "reduction, killed",
     [
         (
-            Reduction(method="sum", flush_seconds=5),
+            Reduction(method="sum", flush_seconds=1),
             ("secondary/0", "learner/0", "secondary/1", "primary/0", "models/0", "learner/1"),
         ),
         (
-            Reduction(method="sum", synchronous=False, max_staleness=3, flush_seconds=5),
+            Reduction(method="sum", synchronous=False, max_staleness=3, flush_seconds=1),
             ("secondary/0", "learner/0", "models/0", "secondary/1", "learner/0"),
         ),
     ],
