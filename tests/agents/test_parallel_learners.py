@@ -96,14 +96,14 @@ def take_together(primary: ValueLearner, learners: Sequence[ValueLearner], sampl
     return priorities
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize(
-    "make, make_batch",
+    "make, make_batch, number",
     [
-        (lambda seed: ApexLearner(APEX, VECTOR, seed), apex_batch),
-        (lambda seed: R2D2Learner(R2D2, VECTOR, seed), r2d2_batch),
+        (lambda seed: ApexLearner(APEX, VECTOR, seed), apex_batch, 1),
+        (lambda seed: ApexLearner(APEX, VECTOR, seed), apex_batch, 3),
+        (lambda seed: R2D2Learner(R2D2, VECTOR, seed), r2d2_batch, 2),
     ],
-    ids=["apex", "r2d2"],
+    ids=["apex-1", "apex-3", "r2d2-2"],
 )
 def test_several_learners_take_the_step_of_one_with_all_their_samples(
     make: Callable[[int], ValueLearner],

@@ -145,11 +145,11 @@ class Killed:
     [
         (
             Reduction(method="sum", flush_seconds=1),
-            ("secondary/0", "learner/0", "secondary/1", "primary/0", "models/0", "learner/1"),
+            ("secondary/0", "learner/0", "primary/0", "models/0", "learner/1"),
         ),
         (
             Reduction(method="sum", synchronous=False, max_staleness=3, flush_seconds=1),
-            ("secondary/0", "learner/0", "models/0", "secondary/1", "learner/0"),
+            ("learner/0", "models/0", "secondary/1", "learner/0"),
         ),
     ],
     ids=["synchronous", "asynchronous"],
