@@ -35,7 +35,8 @@ class Settings:
         async_learners: Let learners not wait for each other, so that each gradient is a step.
         max_staleness: Steps by which a gradient may be late then (4 x num_learners unless told).
         replay_address: Replay servers that stand already, host:port,host:port, instead of own ones.
-        max_steps: Environment steps of all actors after which the run ends.
+        max_steps: Environment steps of all actors after which the run ends (with ars, of rollouts
+            that were used).
         stop_when_solved: End once the environment counts as solved.
         seed: Every replica's and every environment's seed derives from it.
         run_dir: Directory of the run's files (runs/AGENT-ENV-TIME unless told).

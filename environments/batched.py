@@ -52,8 +52,8 @@ class MemberFault(Exception):
 
 
 def raised(error: Exception) -> str:
-    """Says in a few words that `error` was raised."""
-    return f"raised {type(error).__name__}: {error}"
+    """Says on one line that `error` was raised."""
+    return f"raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 class Checked:

@@ -42,6 +42,9 @@ class LinearRollouts:
             variables: What the iteration begins with.
             task: Which of the iteration's tasks it is.
             seed: The search's seed.
+
+        Raises:
+            FloatingPointError: The weights to try are not finite.
         """
         found = variables_.unpack(variables)
         numbers = config.rollouts_of(task)
@@ -58,6 +61,11 @@ class LinearRollouts:
                 for number in numbers
             ]
         )
+        if not np.isfinite(weights).all():
+            raise FloatingPointError(
+                f"the weights that iteration {found.iteration} tries are not finite: make "
+                f"noise_std ({config.noise_std:g}) or step_size ({config.step_size:g}) smaller"
+            )
         self.num_envs = len(numbers)
         self.environment_seed = noise_.environment_seed(seed, found.iteration, task)
         self._policies = LinearPolicies(spec, weights, *normalizer(found.moments))

@@ -105,6 +105,9 @@ class LinearSearch:
 
         Returns:
             Scalars of the iteration by name.
+
+        Raises:
+            FloatingPointError: The new weights are not finite; nothing has changed.
         """
         config, found = self._config, self._found
         returns = np.concatenate([result.returns for result in results])
@@ -122,8 +125,14 @@ class LinearSearch:
             noise_.direction(self._noise, offsets[index], found.weights.shape) for index in used
         ]
         change = step(plus[used], minus[used], directions, config.step_size)
+        weights = found.weights + change
+        if not np.isfinite(weights).all():
+            raise FloatingPointError(
+                f"the weights of iteration {found.iteration + 1} are not finite: make step_size "
+                f"({config.step_size:g}) smaller"
+            )
         self._found = Found(
-            found.weights + change,
+            weights,
             merge_all([found.moments, *_rollouts(results)]),
             found.iteration + 1,
             found.environment_steps + int(steps.sum()),

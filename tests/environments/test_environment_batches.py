@@ -149,7 +149,7 @@ def test_close_closes_every_environment():
 
 
 def test_an_environment_that_raises_is_named_with_its_index_and_step():
-    broken = Scripted(first(), mid(), ValueError("no more balls"))
+    broken = Scripted(first(), mid(), ValueError("no more\nballs"))
     batch = checked(Scripted(first(), mid(), mid()), broken, name="catch")
     batch.reset()
     batch.step(actions(0, 0))

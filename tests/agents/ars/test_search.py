@@ -135,3 +135,18 @@ def test_continuous_actions_are_clipped_and_discrete_ones_are_the_largest() -> N
     observation[:, 1, 2] = 1.0  # Number 7 of those in a row.
     policies = LinearPolicies(catch, choices, np.zeros(50), np.ones(50))
     np.testing.assert_array_equal(policies.actions(observation), [0, 2])
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_weights_that_overflow_are_told_with_what_to_make_smaller() -> None:
+    agent = agent_of("catch", dataclasses.replace(SMALL, step_size=1.7e308))
+    search = agent.make_search(noise_of(agent, 0), 0)
+    nothing = Moments.nothing(10, 50)
+    returns = np.arange(10.0)
+    with pytest.raises(FloatingPointError, match="are not finite: make step_size"):
+        for _ in range(20):
+            search.update([RolloutResults(returns, np.ones(10, int), *nothing)])
+    agent = agent_of("catch", dataclasses.replace(SMALL, noise_std=1e308))
+    table = 10 * noise_of(agent, 0)
+    with pytest.raises(FloatingPointError, match="iteration 0 tries are not finite"):
+        agent.make_rollouts(table, agent.make_search(table, 0).variables(), 0, 0)
