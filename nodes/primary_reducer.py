@@ -102,7 +102,7 @@ class PrimaryReducer(TakesContributions):
         self._checkpoints = LearnerCheckpoints(self._saved, self._runtime, schedule)
         self._published = Version(time.time_ns(), 0, 0, 0.0, ())
         self._bytes = 0
-        self._uncounted = 0
+        self._counted = 0
         self._ready = threading.Event()
 
     def _take(self, contribution: Contribution) -> Outcome:
@@ -208,7 +208,6 @@ class PrimaryReducer(TakesContributions):
             round_.fail(error)
             raise
         self._intake.finish(round_, Outcome("applied", self._step), self._model_key)
-        self._uncounted += 1
         self._runtime.report_progress()
         return True
 
@@ -229,6 +228,8 @@ class PrimaryReducer(TakesContributions):
             print(f"The model of step {step} was taken up.")
         self._intake.take_up(ledger, (self._published.incarnation, step))
         self._publish(step, ledger.pack())
+        if self._counter is not None:
+            self._counted = self._counter.snapshot()["counts"].get("learner_steps", 0)
 
     def _publish(self, step: int, ledger: NDArray[np.uint8]) -> None:
         """Publishes the model, and waits until it is there.
@@ -252,8 +253,9 @@ class PrimaryReducer(TakesContributions):
     def _report(self, metrics: dict[str, Any]) -> None:
         if self._counter is None:
             return
-        self._counter.increment_soon(learner_steps=self._uncounted)
-        self._uncounted = 0
+        new = max(0, self._step - self._counted)  # Of a model that was lost some were counted.
+        self._counter.increment_soon(learner_steps=new)
+        self._counted += new
         self._counter.report_soon(
             "reducer/0",
             {
