@@ -244,15 +244,8 @@ class ParallelLearner(Learner, SharedModel, Protocol):
         """Computes what `step` would change by, and changes nothing."""
 
 
-class Evaluable(Protocol):
-    """What an evaluator asks of an agent, of whatever kind."""
-
-    def make_evaluator(self, num_envs: int, seed: int) -> Actor:
-        """Returns an actor that follows the best known policy and writes nothing."""
-
-
-class Agent(Evaluable, Protocol):
-    """An algorithm with its configuration, for one kind of environment; it pickles.
+class AnyAgent(Protocol):
+    """What every agent says of itself, of whatever kind; it pickles.
 
     A class of agents is constructed with a configuration, a frozen dataclass, and an
     `EnvironmentSpec`. It raises `usage.UsageError` where the two do not fit.
@@ -264,11 +257,18 @@ class Agent(Evaluable, Protocol):
 
     @property
     def preload(self) -> Sequence[str]:
-        """Modules that its actors and learner import when they are made."""
+        """Modules that its nodes import when they are made."""
 
     @property
     def life_loss_ends_episode(self) -> bool:
-        """Whether its actors' episodes end with a lost life, where a game has lives."""
+        """Whether an episode that is learned from ends with a lost life, where a game has lives."""
+
+    def make_evaluator(self, num_envs: int, seed: int) -> Actor:
+        """Returns an actor that follows the best known policy and writes nothing."""
+
+
+class Agent(AnyAgent, Protocol):
+    """An algorithm that learns from replay, with its configuration, for one kind of environment."""
 
     @property
     def table(self) -> TableSpec:

@@ -11,7 +11,7 @@ import dm_env
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.agent import Evaluable, Saved, Variables
+from agents.agent import AnyAgent, Saved, Variables
 
 
 class RolloutResults(NamedTuple):
@@ -83,25 +83,13 @@ class Search(Saved, Protocol):
         """
 
 
-class SearchAgent(Evaluable, Protocol):
-    """An algorithm that compares policies by whole rollouts; it pickles.
+class SearchAgent(AnyAgent, Protocol):
+    """An algorithm that compares policies by whole rollouts.
 
     An iteration has a fixed number of tasks. What a task's rollouts are, and what environments
     they are made in, follows from the seed, the iteration's variables and the task's number, not
-    from who makes them. Its class is constructed as that of an `Agent`.
+    from who makes them.
     """
-
-    @classmethod
-    def presets(cls) -> Mapping[str, Any]:
-        """Configurations by name; 'small' is one of them."""
-
-    @property
-    def preload(self) -> Sequence[str]:
-        """Modules that its nodes import when they are made."""
-
-    @property
-    def life_loss_ends_episode(self) -> bool:
-        """Whether a rollout ends with a lost life, where a game has lives."""
 
     @property
     def noise_size(self) -> int:

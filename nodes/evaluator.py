@@ -7,7 +7,7 @@ import dm_env
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.agent import Evaluable
+from agents.agent import AnyAgent
 from nodes import contract
 from nodes.actor import EpisodeReturns, MakeEnvironments
 from nodes.counter import CounterClient
@@ -29,7 +29,7 @@ class EvaluatorService:
 
     def __init__(
         self,
-        agent: Evaluable,
+        agent: AnyAgent,
         make_environments: MakeEnvironments,
         variables: VariableClient,
         counter: CounterClient,
@@ -101,7 +101,7 @@ class EvaluatorService:
 
 
 def evaluator_node(
-    agent: Evaluable,
+    agent: AnyAgent,
     make_environments: MakeEnvironments,
     variables: Handle[VariableClient],
     counter: Handle[CounterClient],

@@ -7,12 +7,11 @@ everyone -> counter -> coordinator -> stop
 """
 
 import dataclasses
-from typing import Optional
+from typing import ClassVar
 
 import numpy as np
 
 from agents.search_agent import SearchAgent
-from nodes import checkpoints
 from nodes.actor import MakeEnvironments
 from nodes.coordinator import coordinator_node
 from nodes.counter import counter_node
@@ -22,51 +21,24 @@ from nodes.rollout_worker import rollout_worker_node
 from nodes.search import search_node
 from nodes.variable_relay import variable_relay_node
 from nodes.variables import variable_source_node
+from programs.options import ProgramOptions
 from programs.program import Program
-from usage import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchOptions:
-    """How large a search program is and when it ends.
+class SearchOptions(ProgramOptions):
+    """How large a search program is, beside what every program has.
 
     Attributes:
         num_workers: Workers; how many there are has no influence on what is found.
-        evaluator_envs: Environments of the evaluator, and so episodes a round.
-        evaluator_duty: Share of its time in which the evaluator plays.
-        max_steps: Environment steps of all rollouts used after which the program ends, or None.
-        solved_at: Mean return of the evaluator's last 100 episodes at which it ends, or None.
-        seed: What is tried, in which environments, derives from it.
-        checkpoint_seconds: Time between checkpoints of search and counter.
-        checkpoints_kept: Newest checkpoints of each that are kept.
 
     Raises:
         UsageError: A count is not positive.
     """
 
+    COUNTS: ClassVar[tuple[str, ...]] = (*ProgramOptions.COUNTS, "num_workers")
+
     num_workers: int = 4
-    evaluator_envs: int = 10
-    evaluator_duty: float = 0.15
-    max_steps: Optional[int] = None
-    solved_at: Optional[float] = None
-    seed: int = 0
-    checkpoint_seconds: float = checkpoints.DEFAULT.period_seconds
-    checkpoints_kept: int = checkpoints.DEFAULT.keep
-
-    def __post_init__(self) -> None:
-        for name in ("num_workers", "evaluator_envs"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise UsageError(f"max_steps must be at least 1, got {self.max_steps}.")
-        if self.seed < 0:
-            raise UsageError(f"seed must not be negative, got {self.seed}.")
-        self.schedule  # noqa: B018 - checks its fields
-
-    @property
-    def schedule(self) -> checkpoints.Schedule:
-        """When checkpoints are saved."""
-        return checkpoints.Schedule(self.checkpoint_seconds, self.checkpoints_kept)
 
 
 def make_program(

@@ -10,12 +10,11 @@ and the reducer is who publishes the variables.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Optional
+from typing import ClassVar, Optional
 
 import numpy as np
 
 from agents.agent import Agent, TableSpec
-from nodes import checkpoints
 from nodes.actor import MakeEnvironments, actor_node
 from nodes.coordinator import coordinator_node
 from nodes.counter import CounterClient, counter_node
@@ -35,13 +34,14 @@ from nodes.replay import (
 from nodes.service import Handle
 from nodes.variable_relay import variable_relay_node
 from nodes.variables import VariableClient, variable_source_node
+from programs.options import ProgramOptions
 from programs.program import Program
 from usage import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplayOptions:
-    """How large a replay program is and when it ends.
+class ReplayOptions(ProgramOptions):
+    """How large a replay program is, beside what every program has.
 
     Attributes:
         num_actors: Actors.
@@ -54,17 +54,18 @@ class ReplayOptions:
         max_staleness: Steps by which a gradient may then be late; four times as many as there are
             learners unless given.
         replay_addresses: Servers that stand already, as `host:port`, which are used instead.
-        evaluator_envs: Environments of the evaluator, and so episodes a round.
-        evaluator_duty: Share of its time in which the evaluator plays.
-        max_steps: Environment steps of all actors after which the program ends, or None.
-        solved_at: Mean return of the evaluator's last 100 episodes at which it ends, or None.
-        seed: Every replica's seed derives from it.
-        checkpoint_seconds: Time between checkpoints of learner, replay and counter.
-        checkpoints_kept: Newest checkpoints of each that are kept.
 
     Raises:
         UsageError: A count is not positive.
     """
+
+    COUNTS: ClassVar[tuple[str, ...]] = (
+        *ProgramOptions.COUNTS,
+        "num_actors",
+        "envs_per_actor",
+        "replay_shards",
+        "num_learners",
+    )
 
     num_actors: int = 4
     envs_per_actor: int = 1
@@ -74,40 +75,15 @@ class ReplayOptions:
     async_learners: bool = False
     max_staleness: Optional[int] = None
     replay_addresses: Sequence[str] = ()
-    evaluator_envs: int = 10
-    evaluator_duty: float = 0.15
-    max_steps: Optional[int] = None
-    solved_at: Optional[float] = None
-    seed: int = 0
-    checkpoint_seconds: float = checkpoints.DEFAULT.period_seconds
-    checkpoints_kept: int = checkpoints.DEFAULT.keep
 
     def __post_init__(self) -> None:
-        for name in (
-            "num_actors",
-            "envs_per_actor",
-            "replay_shards",
-            "num_learners",
-            "evaluator_envs",
-        ):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise UsageError(f"max_steps must be at least 1, got {self.max_steps}.")
-        if self.seed < 0:
-            raise UsageError(f"seed must not be negative, got {self.seed}.")
-        self.schedule  # noqa: B018 - checks its fields
-        self.reduction  # noqa: B018 - likewise
+        super().__post_init__()
+        self.reduction  # noqa: B018 - checks its fields
         if not 0 <= self.num_reducers <= (self.num_learners if self.num_learners > 1 else 0):
             raise UsageError(
                 f"num_reducers must be between 0 and num_learners ({self.num_learners}), and 0 "
                 f"where there is one learner, got {self.num_reducers}."
             )
-
-    @property
-    def schedule(self) -> checkpoints.Schedule:
-        """When checkpoints are saved."""
-        return checkpoints.Schedule(self.checkpoint_seconds, self.checkpoints_kept)
 
     @property
     def reduction(self) -> Reduction:

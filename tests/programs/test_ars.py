@@ -34,6 +34,7 @@ from tests.agents.ars.support import (
     recorded,
     updates,
 )
+from tests.programs.test_replay_program import BROKEN
 from tests.support import wait_for
 from usage import UsageError
 
@@ -265,44 +266,17 @@ def test_a_stopped_search_goes_on_in_its_next_life(tmp_path: pathlib.Path) -> No
     check_recorded(found, loop(agent_of("catch"), "catch", last, SEED))
 
 
-BROKEN = """
-import dm_env
-import numpy as np
-from dm_env import specs
-
-class Broken(dm_env.Environment):
-    steps = 0
-
-    def observation_spec(self):
-        return specs.Array((2,), np.float32)
-
-    def action_spec(self):
-        return specs.DiscreteArray(2)
-
-    def reset(self):
-        return dm_env.restart(np.zeros(2, np.float32))
-
-    def step(self, action):
-        self.steps += 1
-        if self.steps == 7:
-            return dm_env.transition(float("nan"), np.zeros(2, np.float32))
-        return dm_env.transition(0.0, np.zeros(2, np.float32))
-
-def make(seed, evaluation):
-    return Broken()
-"""
-
-
 def test_a_reward_that_is_no_number_ends_the_program_and_is_named(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "broken_rollouts.py").write_text(BROKEN)
+    not_a_number = "return dm_env.transition(float('nan'), np.zeros(2, np.float32))"
+    (tmp_path / "broken_rollouts.py").write_text(BROKEN.replace("BREAK", not_a_number))
     monkeypatch.syspath_prepend(tmp_path)
     program = program_of(tmp_path, SearchOptions(num_workers=1), "broken_rollouts:make")
     result = launch(program, "local_mt").wait(60)
     assert result is not None and result.outcome == "failed"
     (error,) = result.failures.values()
-    assert "step 7: reward is nan" in error.strip().splitlines()[-1]
+    assert "step 50: reward is nan" in error.strip().splitlines()[-1]
 
 
 def test_the_screen_shows_what_a_search_does(
