@@ -79,7 +79,7 @@ def gone_on(killed: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> G
     run = tmp_path_factory.mktemp("gone_on") / "r"
     shutil.copytree(killed, run)
     before, saved = counts(run), saved_steps(run)
-    steps = before["environment_steps"] + 3000
+    steps = before["environment_steps"] + 10_000  # Time for the learner to begin again.
     launched = launch(run.parent, "--resume=r", "--env=catch", f"--max_steps={steps}")
     return GoneOn(run, before, saved, steps, launched)
 
