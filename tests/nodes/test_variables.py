@@ -269,7 +269,10 @@ class Gated(FarSource):
         return super().lend(known)
 
 
-def test_who_asks_for_the_newest_waits_until_it_is_there_or_there_is_none() -> None:
+def test_who_asks_for_the_newest_waits_until_it_is_there_or_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(variables, "_CALL_SECONDS", 0.05)  # It may take longer than a call.
     node = ServiceNode[VariableClient](
         Gated, client_type=VariableClient, make_client=VariableClient
     )
