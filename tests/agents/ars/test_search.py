@@ -150,3 +150,13 @@ def test_weights_that_overflow_are_told_with_what_to_make_smaller() -> None:
     table = 10 * noise_of(agent, 0)
     with pytest.raises(FloatingPointError, match="iteration 0 tries are not finite"):
         agent.make_rollouts(table, agent.make_search(table, 0).variables(), 0, 0)
+
+
+def test_every_task_of_every_iteration_has_environments_of_its_own() -> None:
+    seeds = {
+        noise.environment_seed(seed, iteration, task)
+        for seed in range(3)
+        for iteration in range(4)
+        for task in range(5)
+    }
+    assert len(seeds) == 60 and all(0 <= seed < 2**31 for seed in seeds)
